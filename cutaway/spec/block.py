@@ -1,0 +1,72 @@
+"""A block is a list of stages; a stage is one or more branches that read the same stream and are summed into it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cutaway.spec.attention import Cross, Latent, MultiHead, NoAttention, NoCross
+from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, NoFeedForward
+from cutaway.spec.norms import NoNorm, Norm
+from cutaway.spec.positions import Count
+from cutaway.spec.record import Record
+from cutaway.spec.residual import Add, Residual
+
+Part = Annotated[
+    NoAttention | MultiHead | Latent | Cross | NoCross | Dense | Gated | MixtureOfExperts | NoFeedForward,
+    Field(discriminator="kind"),
+]
+
+BRANCH_NAMES = {
+    "no_attn": "attn", "multi_head": "attn", "latent": "attn", "cross": "cross", "no_cross": "cross",
+    "dense": "ffn", "gated": "ffn", "moe": "ffn", "no_ffn": "ffn",
+}  # fmt: skip
+
+
+class Branch(Record):
+    """norm_out(part(norm_in(.))): the update that a part proposes."""
+
+    part: Part
+    norm_in: Norm = NoNorm()
+    norm_out: Norm = NoNorm()
+
+    @property
+    def name(self) -> str:
+        """What the branch is called in a block: attn, cross or ffn."""
+        return BRANCH_NAMES[self.part.kind]
+
+
+class Stage(Record):
+    """norm_sum(skip + sum of scale * branch(h)), h = norm(x): one norm feeds all branches, or each has its own.
+
+    Pre-norm: norm_in of the branch (or `norm` with several branches); the 2017 post-norm: norm_sum; Gemma 2 has
+    norm_in and norm_out; OLMo 2 norm_out alone.
+    """
+
+    branches: Annotated[tuple[Branch, ...], Field(min_length=1)]
+    norm: Norm = NoNorm()
+    norm_sum: Norm = NoNorm()
+    residual: Residual = Add()
+
+
+class Block(Record):
+    """One layer of the model."""
+
+    kind: Literal["block"] = "block"
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return tuple(branch for stage in self.stages for branch in stage.branches)
+
+
+class Repeat(Record):
+    """A pattern of blocks, `times` over."""
+
+    kind: Literal["repeat"] = "repeat"
+    times: Count
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1)]
+
+
+Layer = Annotated[Block | Repeat, Field(discriminator="kind")]
