@@ -1,0 +1,48 @@
+"""Lab `stack`: does the signal survive 30 layers?
+
+State: `rule` `f`, `res`, `post` or `pre` (see `rules`); `gain` 0.1 to 4; `n` layers, 1 to 30; `seed`.
+
+Result: `rules` {id: formula}; `sizes` {rule: [n + 1]}, the length of x before the first layer and after each;
+`gradients` {rule: [n + 1]}, how much of a small change of x at that layer arrives after the last one (1 at the end);
+`size` and `verdict` (`vanished` below 1e-3, `large` above 1e3, else `stable`) of the chosen rule, `final` [8];
+`axis` [1e-8, 1e8] and `outside` [n + 1], which sizes of the chosen rule the axis cannot show; `scalar` gain^n;
+`numbers` size, gradient, scalar.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutaway.lab.labs import show
+from cutaway.lab.labs.rules import MOST, RULES, WIDTH, draw, forward, gradient_sizes
+from cutaway.lab.labs.state import State
+
+DEFAULT: dict[str, Any] = {"rule": "f", "gain": 0.5, "n": 30, "seed": 0}
+AXIS = (1e-8, 1e8)
+SAID = {"vanished": "the signal vanished", "large": "the signal grew very large", "stable": "the signal is stable"}
+
+
+def run(state: dict) -> dict:
+    """One vector of 8 numbers through n layers, f(x) = gain W x, under every rule."""
+    values = State("stack", DEFAULT, state)
+    rule, gain = values.choice("rule", tuple(RULES)), values.number("gain", 0.1, 4)
+    n, seed = values.whole("n", 1, MOST), values.whole("seed", 0, 9999)
+    x, weights = draw(seed, gain, n)
+    runs = {name: forward(name, x, weights) for name in RULES}
+    sizes = {name: [float(np.linalg.norm(x)) for x in xs] for name, xs in runs.items()}
+    gradients = {name: gradient_sizes(name, xs, weights, np.eye(WIDTH)) for name, xs in runs.items()}
+    size = sizes[rule][-1]
+    verdict = "vanished" if size < 1e-3 else "large" if size > 1e3 else "stable"
+    numbers = {key: show.size(value) for key, value in
+               (("size", size), ("gradient", gradients[rule][0]), ("scalar", gain**n))}  # fmt: skip
+    return show.plain(
+        {
+            "rules": RULES, "sizes": sizes, "gradients": gradients, "size": size, "verdict": verdict,
+            "final": runs[rule][-1], "axis": AXIS, "outside": [not AXIS[0] <= s <= AXIS[1] for s in sizes[rule]],
+            "scalar": gain**n, "numbers": numbers,
+            "text": f"Size after {n} layers: {numbers['size']}; {SAID[verdict]}. A small change of the first x arrives "
+            f"multiplied by {numbers['gradient']}.",
+        }
+    )  # fmt: skip
