@@ -1,0 +1,184 @@
+"""Keys and values of the tokens already read: a value that the caller owns and hands to the model at each step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.errors import InputError
+from cutaway.parts.slots import FULL, Slots
+
+Kind = Literal["growing", "fixed", "ring"]
+
+
+class Cache:
+    """One `LayerCache` a block, and for all of them which position and owner stands in each slot.
+
+    `growing` doubles its buffers as needed, `fixed` holds `capacity` tokens and refuses more, `ring` is growing but
+    for sliding-window layers, which keep their last `window` positions. A step is begun, written by the layers, then
+    committed; one that failed half-way left no trace.
+    """
+
+    def __init__(self, blocks: tuple[spec.Block, ...], kind: Kind = "growing", capacity: int = 0) -> None:
+        if kind == "fixed" and capacity < 1:
+            raise InputError("cache: a fixed cache needs a capacity of at least 1 token")
+        self.length, self.kind, self.capacity = 0, kind, capacity
+        self.layers = [_LayerSlots(self, _window(block) if kind == "ring" else 0) for block in blocks]
+        self.windows = {layer.window for layer in self.layers if layer.window}
+        self.plain = True
+        self.positions = self.owners = torch.empty(0, 0, dtype=torch.long)  # B S, kept once a row has padding
+        self.rings: dict[int, Slots] = {}
+        self.counts: Tensor | None = None
+        self.pending: tuple[Slots, dict[int, Slots]] | None = None
+
+    def layer(self, index: int) -> _LayerSlots:
+        return self.layers[index]
+
+    def begin(self, positions: Int[Tensor, "B T"], owners: Int[Tensor, "B T"], plain: bool) -> dict[str, Slots]:
+        """Announce a step; returns the slots its queries meet, for each layout."""
+        end = self.length + positions.shape[1]
+        if self.kind == "fixed" and end > self.capacity:
+            raise InputError(f"cache: {end} tokens, but it is fixed at {self.capacity}; make a larger one")
+        new = Slots(positions, owners, plain)
+        past = self._past(positions)
+        full = Slots(
+            torch.cat((past.positions, positions), 1), torch.cat((past.owners, owners), 1), self.plain and plain
+        )
+        if self.windows and not plain and bool((owners > 0).any()):
+            raise InputError("cache: a ring holds one document a row; pack documents with a growing cache")
+        rings = {window: self._ring(window, new) for window in self.windows}
+        self.pending = full, {window: after for window, (_, after) in rings.items()}
+        self.step = new
+        return {FULL: full} | {f"ring.{window}": seen for window, (seen, _) in rings.items()}
+
+    def commit(self) -> None:
+        """The layers have written the step: it now belongs to the past."""
+        assert self.pending is not None
+        full, self.rings = self.pending
+        self.length, self.pending = full.positions.shape[1], None
+        self.positions, self.owners, self.plain = full.positions, full.owners, full.plain
+
+    def row_lengths(self) -> int | Int[Tensor, " B"]:
+        return self.length if self.plain else (self.owners >= 0).sum(1)
+
+    def id_counts(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        return torch.zeros(len(ids), dtype=torch.long, device=ids.device) if self.counts is None else self.counts
+
+    def count_ids(self, counts: Int[Tensor, " B"]) -> None:
+        self.counts = counts
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Row i becomes a copy of what was row rows[i] (the beams that live on)."""
+        if self.length:
+            self.positions, self.owners = self.positions[rows], self.owners[rows]
+        self.rings = {w: Slots(s.positions[rows], s.owners[rows], s.plain) for w, s in self.rings.items()}
+        self.counts = None if self.counts is None else self.counts[rows]
+        for layer in self.layers:
+            layer.reorder(rows)
+
+    def nbytes(self) -> int:
+        """Bytes of keys and values that are in use."""
+        return sum(layer.nbytes() for layer in self.layers)
+
+    def _past(self, positions: Tensor) -> Slots:
+        if self.length == 0:
+            empty = positions[:, :0]
+            return Slots(empty, empty, True)
+        if len(positions) != len(self.positions):
+            raise InputError(f"cache: it holds {len(self.positions)} rows, the step has {len(positions)}; use its own")
+        return Slots(self.positions, self.owners, self.plain)
+
+    def _ring(self, window: int, new: Slots) -> tuple[Slots, Slots]:
+        """What the step's queries meet (before the ring turns, for several; after, for one), and the ring after it."""
+        batch = len(new.positions)
+        old = self.rings.get(window)
+        if old is None:
+            nowhere = new.positions.new_full((batch, window), -1)
+            old = Slots(nowhere, nowhere, False)
+        positions, owners = old.positions.clone(), old.owners.clone()
+        row, column = ring_columns(new, window)
+        slot = new.positions[row, column] % window
+        positions[row, slot], owners[row, slot] = new.positions[row, column], new.owners[row, column]
+        after = Slots(positions, owners, False)
+        if new.positions.shape[1] == 1:
+            return after, after
+        seen = torch.cat((old.positions, new.positions), 1), torch.cat((old.owners, new.owners), 1)
+        return Slots(*seen, False), after
+
+
+class _LayerSlots:
+    """The buffers of one layer."""
+
+    def __init__(self, cache: Cache, window: int) -> None:
+        self.cache, self.window = cache, window
+        self.layout = f"ring.{window}" if window else FULL
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.cross: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, keys: Float[Tensor, "B K T H"], values: Float[Tensor, "B K T V"]) -> tuple[Tensor, Tensor]:
+        return self._turn(keys, values) if self.window else self._append(keys, values)
+
+    def memory(self) -> tuple[Tensor, Tensor] | None:
+        return self.cross
+
+    def keep_memory(self, keys: Tensor, values: Tensor) -> None:
+        self.cross = keys, values
+
+    def reorder(self, rows: Tensor) -> None:
+        self.keys, self.values = (None if x is None else x[rows] for x in (self.keys, self.values))
+        self.cross = None if self.cross is None else (self.cross[0][rows], self.cross[1][rows])
+
+    def nbytes(self) -> int:
+        own = [x for x in (self.keys, self.values) if x is not None]
+        used = min(self.cache.length, self.window) if self.window else self.cache.length
+        held = [x[:, :, :used] for x in own] + list(self.cross or ())
+        return sum(x.numel() * x.element_size() for x in held)
+
+    def _append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        start = self.cache.length
+        end = start + keys.shape[2]
+        self.keys = self._room(self.keys, keys, start, end)
+        self.values = self._room(self.values, values, start, end)
+        self.keys[:, :, start:end], self.values[:, :, start:end] = keys, values
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def _room(self, buffer: Tensor | None, like: Tensor, start: int, end: int) -> Tensor:
+        if buffer is not None and buffer.shape[2] >= end:
+            return buffer
+        size = self.cache.capacity if self.cache.kind == "fixed" else max(64, 2 * start, end)
+        grown = like.new_empty(*like.shape[:2], size, like.shape[3])
+        if buffer is not None:
+            grown[:, :, :start] = buffer[:, :, :start]
+        return grown
+
+    def _turn(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        new = self.cache.step
+        if self.keys is None or self.values is None:
+            self.keys = keys.new_zeros(*keys.shape[:2], self.window, keys.shape[3])
+            self.values = values.new_zeros(*values.shape[:2], self.window, values.shape[3])
+        before = None
+        if keys.shape[2] > 1:  # several queries meet the old keys before the new ones take their place
+            before = torch.cat((self.keys, keys), 2), torch.cat((self.values, values), 2)
+        row, column = ring_columns(new, self.window)
+        slot = new.positions[row, column] % self.window
+        self.keys[row, :, slot], self.values[row, :, slot] = keys[row, :, column], values[row, :, column]
+        return before if before is not None else (self.keys, self.values)
+
+
+def ring_columns(new: Slots, window: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the step's tokens that a ring of `window` keeps: real ones, the last `window` of each row."""
+    newest = torch.where(new.owners >= 0, new.positions, -1).amax(1, keepdim=True)
+    row, column = ((new.owners >= 0) & (new.positions > newest - window)).nonzero(as_tuple=True)
+    return row, column
+
+
+def _window(block: spec.Block) -> int:
+    for branch in block.branches:
+        if isinstance(branch.part, (spec.MultiHead, spec.Latent)) and isinstance(branch.part.mask, spec.SlidingMask):
+            return branch.part.mask.window
+    return 0

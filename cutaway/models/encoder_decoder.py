@@ -1,0 +1,43 @@
+"""The two stacks of 2017: an encoder and a decoder joined by cross-attention."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.models.one_stack import NOTHING
+from cutaway.models.stack import Stack
+from cutaway.parts.build import build_head
+from cutaway.parts.slots import Cache
+from cutaway.parts.step import Given, Memory
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder reads the source once; a decoder writes the target and looks at it through cross-attention.
+
+    (Vaswani et al. 2017, arXiv:1706.03762.)
+    """
+
+    def __init__(self, record: spec.EncoderDecoder) -> None:
+        super().__init__()
+        self.spec = record
+        self.encoder = Stack(record.encoder, record.d_model, record.dropout)
+        shared = self.encoder.embedding.table if record.shared_embedding else None
+        self.decoder = Stack(record.decoder, record.d_model, record.dropout, shared)
+        table = self.decoder.embedding.table
+        self.head = build_head(record.head, record.d_model, record.decoder.vocab_size, table)
+
+    def encode(self, source: Int[Tensor, "B S"], given: Given = NOTHING) -> Memory:
+        """What the decoder looks at: the encoder's states and which of them are real."""
+        step = self.encoder.begin(source, given, None)
+        return Memory(self.encoder.run(step, given), step.query.owners, step.query.plain)
+
+    def forward(
+        self, ids: Int[Tensor, "B T"], given: Given, cache: Cache | None = None, last: bool = False
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the target ids; `given.memory` is what `encode` returned, the rest speaks of the target."""
+        step = self.decoder.begin(ids, given, cache)
+        h = self.decoder.run(step, given, cache)
+        rows = slice(-1, None) if last else slice(None)
+        return self.head(h[:, rows], step.only(rows) if last else step)

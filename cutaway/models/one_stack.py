@@ -1,0 +1,36 @@
+"""Decoder-only, prefix and encoder models: one stack with a head."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.models.stack import Stack
+from cutaway.parts.build import build_head
+from cutaway.parts.slots import Cache
+from cutaway.parts.step import Given
+
+NOTHING = Given()
+
+
+class OneStack(Stack):
+    """head(stack(ids)): what the spec's kinds of mask and head make of it is a decoder, a prefix model or an encoder."""
+
+    def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder) -> None:
+        super().__init__(record, record.d_model, record.dropout)
+        self.spec = record
+        self.head = build_head(record.head, record.d_model, record.vocab_size, self.embedding.table)
+
+    def forward(
+        self, ids: Int[Tensor, "B T"], given: Given = NOTHING, cache: Cache | None = None, last: bool = False
+    ) -> Tensor:
+        """Logits [B T V], classes or vectors; with `last` those of the last column alone."""
+        step = self.begin(ids, given, cache)
+        h = self.run(step, given, cache)
+        rows = slice(-1, None) if last else slice(None)
+        return self.head(h[:, rows], step.only(rows) if last else step)
+
+    def hidden(self, ids: Int[Tensor, "B T"], given: Given = NOTHING) -> Float[Tensor, "B T D"]:
+        """The states after the final norm."""
+        return self.run(self.begin(ids, given, None), given)

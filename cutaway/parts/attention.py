@@ -1,0 +1,135 @@
+"""Self-attention with any number of key heads, and the cross-attention of a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.parts.kernels import Scoring, attend
+from cutaway.parts.linear import Linear, together
+from cutaway.parts.positions import Alibi, Buckets, Rotary, Unplaced
+from cutaway.parts.slots import FULL, LayerCache
+from cutaway.parts.step import Step
+from cutaway.tap import tap
+
+Placing = Unplaced | Rotary | Alibi | Buckets
+
+
+class MultiHead(nn.Module):
+    """softmax(q k^T * scale) v per head, joined by o_proj. Order: project, QK-norm, clip, rotate.
+
+    (Vaswani et al. 2017, arXiv:1706.03762; Shazeer 2019, arXiv:1911.02150; Ainslie et al. 2023, arXiv:2305.13245.)
+    """
+
+    def __init__(
+        self, part: spec.MultiHead, d_model: int, placing: Placing, q_norm: nn.Module, k_norm: nn.Module, dropout: float
+    ) -> None:
+        super().__init__()
+        self.lends: int | None = None  # the name under which later layers of the step read these keys and values
+        n = spec.sizes(part, d_model)
+        self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
+        self.mask, self.placing, self.q_norm, self.k_norm = part.mask, placing, q_norm, k_norm
+        self.norm_first = isinstance(part.qk_norm, spec.QKNorm) and part.qk_norm.over == "width"
+        self.clip = None if part.clip == "none" else part.clip
+        self.soft_cap = None if part.soft_cap == "none" else part.soft_cap
+        self.gate_width = {"none": 0, "per_head": 1, "per_element": n.value_dim}[part.output_gate]
+        self.shared_from = None if part.share_kv == "none" else part.share_kv
+        self.q_proj = Linear(d_model, n.n_heads * n.head_dim, part.q_bias)
+        if self.shared_from is None:
+            self.k_proj = Linear(d_model, n.n_kv_heads * n.head_dim, part.k_bias)
+            self.v_proj = Linear(d_model, n.n_kv_heads * n.value_dim, part.v_bias)
+        if self.gate_width:
+            self.gate_proj = Linear(d_model, n.n_heads * self.gate_width, bias=False)
+        self.o_proj = Linear(n.n_heads * n.value_dim, d_model, part.o_bias)
+        self.sinks = nn.Parameter(torch.empty(n.n_heads)) if part.sinks else None
+
+    def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
+        if self.shared_from is None:
+            q, k, v = together(x, self.q_proj, self.k_proj, self.v_proj)
+            keys, values, layout = self._own(k, v, step, cache)
+        else:
+            q = self.q_proj(x)
+            keys, values, layout = step.notes["keys", self.shared_from]
+        q = self.placing.rotate(self._prepare(q, self.n_heads, self.q_norm, "q"), step)
+        q = tap(self, "q_rot", q)
+        view = replace(step.view(self.mask, layout), bias=self.placing.bias(step, layout), sinks=self.sinks)
+        scoring = Scoring(self.scale, self.soft_cap, self.dropout if self.training else 0.0)
+        z = tap(self, "z", attend(self, q, keys, values, view, scoring))
+        if self.gate_width:
+            z = z * tap(self, "gate", torch.sigmoid(_split(self.gate_proj(x), self.n_heads)))
+        return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
+
+    def _own(self, k: Tensor, v: Tensor, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor, str]:
+        k = self._prepare(k, self.n_kv_heads, self.k_norm, "k")
+        v = tap(self, "v", self._clipped(_split(v, self.n_kv_heads)))
+        k = tap(self, "k_rot", self.placing.rotate(k, step))
+        keys, values = (k, v) if cache is None else cache.extend(k, v)
+        own = keys, values, FULL if cache is None else cache.layout
+        if self.lends is not None:
+            step.notes["keys", self.lends] = own
+        return own
+
+    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module, name: str) -> Tensor:
+        """Heads apart, normalised, clipped: what is called q or k before rotation."""
+        x = norm(x) if self.norm_first else x
+        x = _split(x, n_heads)
+        x = x if self.norm_first else norm(x)
+        return tap(self, name, self._clipped(x))
+
+    def _clipped(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clamp(-self.clip, self.clip)
+
+
+class Cross(nn.Module):
+    """Queries of the decoder on keys and values of the encoder's output, which its cache keeps from the first step on."""
+
+    def __init__(self, part: spec.Cross, d_model: int, q_norm: nn.Module, k_norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        n = spec.sizes(part, d_model)
+        self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
+        self.q_norm, self.k_norm = q_norm, k_norm
+        self.norm_first = isinstance(part.qk_norm, spec.QKNorm) and part.qk_norm.over == "width"
+        self.soft_cap = None if part.soft_cap == "none" else part.soft_cap
+        self.q_proj = Linear(d_model, n.n_heads * n.head_dim, part.q_bias)
+        self.k_proj = Linear(d_model, n.n_kv_heads * n.head_dim, part.k_bias)
+        self.v_proj = Linear(d_model, n.n_kv_heads * n.value_dim, part.v_bias)
+        self.o_proj = Linear(n.n_heads * n.value_dim, d_model, part.o_bias)
+
+    def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
+        q = self._prepare(self.q_proj(x), self.n_heads, self.q_norm, "q")
+        k, v = self._memory(step, cache)
+        scoring = Scoring(self.scale, self.soft_cap, self.dropout if self.training else 0.0)
+        z = tap(self, "z", attend(self, q, k, v, step.memory_view(), scoring))
+        return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
+
+    def _memory(self, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
+        kept = None if cache is None else cache.memory()
+        if kept is None:
+            assert step.memory is not None
+            k, v = together(step.memory.states, self.k_proj, self.v_proj)
+            kept = self._prepare(k, self.n_kv_heads, self.k_norm, "k"), tap(self, "v", _split(v, self.n_kv_heads))
+            if cache is not None:
+                cache.keep_memory(*kept)
+        return kept
+
+    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module, name: str) -> Tensor:
+        if self.norm_first:
+            return tap(self, name, _split(norm(x), n_heads))
+        return tap(self, name, norm(_split(x, n_heads)))
+
+
+class NoBranch(nn.Module):
+    """A branch that gives 0: what is left of an attention or feed-forward network that was removed."""
+
+    def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
+        return torch.zeros_like(x)
+
+
+def _split(x: Float[Tensor, "B T NH"], n_heads: int) -> Float[Tensor, "B N T H"]:
+    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+
+

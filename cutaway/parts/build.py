@@ -1,0 +1,139 @@
+"""From records to modules: the only place that asks a record of which kind it is in order to choose a class.
+
+Names that come out, for every family: `embedding.{tokens,positions,types,norm,projection}`,
+`blocks.3.attn.{q,k,v,o}_proj` (latent: `q_down q_norm q_up kv_down kv_norm kv_up o_proj`), `.q_norm .k_norm .sinks
+.gate_proj`, `blocks.3.cross.*`, `blocks.3.ffn.{gate,up,down}_proj` (mixture: `.router .experts.0.* .shared.*
+.shared_gate`), a branch's `.norm_in .norm_out .residual_scale`, a stage's `.norm .norm_sum` on its first branch's part,
+`relative_bias`, `final_norm`, `head.{weight,bias}`, `head.transform.{dense,norm}`, `head.projection`; the stacks of an
+encoder-decoder stand under `encoder.` and `decoder.`.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from cutaway import spec
+from cutaway.parts.attention import Cross, MultiHead, NoBranch, Placing
+from cutaway.parts.block import Block
+from cutaway.parts.embedding import Table, TokenEmbedding
+from cutaway.parts.feedforward import Dense, Gated
+from cutaway.parts.head import ClassHead, TokenHead, Transform, VectorHead
+from cutaway.parts.latent_attention import Latent
+from cutaway.parts.moe import MixtureOfExperts
+from cutaway.parts.norms import Identity, LayerNorm, RMSNorm
+from cutaway.parts.positions import Alibi, Buckets, BucketTable, Rotary, Unplaced
+from cutaway.parts.residual import Stage, attach
+
+Norm = spec.NoNorm | spec.LayerNorm | spec.RMSNorm
+
+
+def build_norm(record: Norm, width: int, heads: int = 0) -> nn.Module:
+    """The module of a norm over `width` numbers, with a row of weights for each of `heads` heads where given."""
+    match record:
+        case spec.LayerNorm():
+            return LayerNorm(width, record.eps, record.gain, record.shift, heads)
+        case spec.RMSNorm():
+            return RMSNorm(width, record.eps, record.gain, heads)
+    return Identity()
+
+
+class Builder:
+    """Builds the blocks of one stack: what they share is its widths, its dropout and its table of T5 biases."""
+
+    def __init__(self, d_model: int, dropout: spec.Dropout) -> None:
+        self.d_model, self.dropout = d_model, dropout
+        self.relative_bias: BucketTable | None = None
+
+    def blocks(self, records: tuple[spec.Block, ...]) -> nn.ModuleList:
+        blocks = nn.ModuleList(self.block(record) for record in records)
+        for record in records:
+            for branch in record.branches:
+                if isinstance(branch.part, spec.MultiHead) and branch.part.share_kv != "none":
+                    blocks[branch.part.share_kv].attn.lends = branch.part.share_kv
+        return blocks
+
+    def block(self, record: spec.Block) -> Block:
+        parts: dict[str, nn.Module] = {}
+        stages = []
+        for stage in record.stages:
+            mine = [self._branch(branch, stage, first=index == 0) for index, branch in enumerate(stage.branches)]
+            parts.update(zip((branch.name for branch in stage.branches), mine, strict=True))
+            stages.append(Stage(stage, mine, self.dropout.residual))
+        return Block(parts, stages)
+
+    def _branch(self, branch: spec.Branch, stage: spec.Stage, first: bool) -> nn.Module:
+        norms = {"norm_in": branch.norm_in, "norm_out": branch.norm_out}
+        if first:
+            norms |= {"norm": stage.norm, "norm_sum": stage.norm_sum}
+        scale = stage.residual.scale if isinstance(stage.residual, spec.Add) else 1.0
+        built = {name: build_norm(norm, self.d_model) for name, norm in norms.items()}
+        return attach(self.part(branch.part), scale, self.d_model, **built)
+
+    def part(self, part: object) -> nn.Module:
+        """The module of a part, without the norms around it."""
+        d, hidden = self.d_model, self.dropout.hidden
+        match part:
+            case spec.MultiHead():
+                n = spec.sizes(part, d)
+                q_norm, k_norm = self._qk_norms(part.qk_norm, n)
+                placing = self._placing(part.positions, n.head_dim, n.n_heads)
+                return MultiHead(part, d, placing, q_norm, k_norm, self.dropout.attention)
+            case spec.Cross():
+                return Cross(part, d, *self._qk_norms(part.qk_norm, spec.sizes(part, d)), self.dropout.attention)
+            case spec.Latent():
+                q_norm = build_norm(part.q_norm, part.q_rank) if part.q_rank != "none" else Identity()
+                placing = self._placing(part.positions, part.rope_dim, part.n_heads)
+                kv_norm = build_norm(part.kv_norm, part.kv_rank)
+                return Latent(part, d, placing, q_norm, kv_norm, self.dropout.attention)
+            case spec.Dense():
+                return Dense(part, d, hidden)
+            case spec.Gated():
+                return Gated(part, d, hidden)
+            case spec.MixtureOfExperts():
+                experts = [self.part(part.expert) for _ in range(part.n_experts)]
+                shared = self.part(part.shared.expert) if isinstance(part.shared, spec.SharedExpert) else None
+                return MixtureOfExperts(part, d, experts, shared)
+        return NoBranch()
+
+    def _placing(self, record: object, head_dim: int, n_heads: int) -> Placing:
+        match record:
+            case spec.RoPE():
+                return Rotary(record, head_dim)
+            case spec.ALiBi():
+                return Alibi(record, n_heads)
+            case spec.T5Buckets():
+                if self.relative_bias is None:
+                    self.relative_bias = BucketTable(record.n_buckets, n_heads)
+                return Buckets(record, self.relative_bias)
+        return Unplaced()
+
+    def _qk_norms(self, record: spec.QKNorm | spec.NoQKNorm, n: spec.attention.Sizes) -> tuple[nn.Module, nn.Module]:
+        if isinstance(record, spec.NoQKNorm):
+            return Identity(), Identity()
+        if record.over == "width":
+            return build_norm(record.norm, n.n_heads * n.head_dim), build_norm(record.norm, n.n_kv_heads * n.head_dim)
+        heads = (n.n_heads, n.n_kv_heads) if record.gain == "per_head" else (0, 0)
+        return build_norm(record.norm, n.head_dim, heads[0]), build_norm(record.norm, n.head_dim, heads[1])
+
+
+def build_embedding(
+    record: spec.TokenEmbedding, d_model: int, vocab_size: int, dropout: float, shared: Table | None = None
+) -> TokenEmbedding:
+    """The module of an embedding; `shared` is the table of another one to read instead of an own."""
+    width = d_model if record.width == "d_model" else record.width
+    norm = build_norm(record.norm, width if record.projection == "after_norm" else d_model)
+    return TokenEmbedding(record, d_model, vocab_size, norm, dropout, shared)
+
+
+def build_head(record: object, d_model: int, vocab_size: int, table: Table) -> nn.Module:
+    """The module of a head; a tied one reads `table`."""
+    transform = None
+    if isinstance(record.transform, spec.Transform):
+        width = d_model if record.transform.width == "d_model" else record.transform.width
+        transform = Transform(record.transform, d_model, build_norm(record.transform.norm, width))
+    match record:
+        case spec.ClassHead():
+            return ClassHead(record, d_model, transform)
+        case spec.VectorHead():
+            return VectorHead(record, transform)
+    return TokenHead(record, d_model, vocab_size, transform, table if record.tied else None)

@@ -1,0 +1,111 @@
+"""From ids to the first state of the stream."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.errors import InputError
+from cutaway.parts.linear import Linear
+from cutaway.parts.step import Step
+from cutaway.tap import tap
+
+
+class Table(nn.Module):
+    """A learned row for each index."""
+
+    def __init__(self, n_rows: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_rows, width))
+
+    def forward(self, index: Int[Tensor, "*B"]) -> Float[Tensor, "*B W"]:
+        return F.embedding(index, self.weight)
+
+
+class TokenEmbedding(nn.Module):
+    """dropout(norm(factor * table[id] + types[type] + position)), projected to d_model where it is narrower.
+
+    (Vaswani et al. 2017, arXiv:1706.03762; Devlin et al. 2018, arXiv:1810.04805; OPT 2022, arXiv:2205.01068;
+    ELECTRA 2020, arXiv:2003.10555.) `shared`: the table of another embedding, read here and owned there.
+    """
+
+    def __init__(
+        self, record: spec.TokenEmbedding, d_model: int, vocab_size: int, norm: nn.Module, dropout: float,
+        shared: Table | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        width = d_model if record.width == "d_model" else record.width
+        inner = width if record.projection == "after_norm" else d_model
+        self.record, self.width, self.dropout, self.norm = record, inner, dropout, norm
+        self.factor = math.sqrt(d_model) if record.factor == "sqrt_d_model" else record.factor
+        self.tokens = Table(vocab_size, width) if shared is None else None
+        self.shared = (shared,)
+        self.projection = Linear(width, d_model, record.projection_bias) if record.projection != "none" else None
+        self.types = Table(record.n_token_types, inner) if record.n_token_types else None
+        places = record.positions
+        learned = isinstance(places, spec.Learned)
+        self.positions = Table(places.n_positions + places.offset, inner) if learned else None
+
+    @property
+    def table(self) -> Table:
+        table = self.shared[0] if self.tokens is None else self.tokens
+        assert table is not None
+        return table
+
+    def forward(self, ids: Int[Tensor, "B T"], step: Step, types: Tensor | None) -> Float[Tensor, "B T D"]:
+        x = tap(self, "tokens", self.table(ids))
+        if self.factor != 1.0:
+            x = x * torch.tensor(self.factor, dtype=x.dtype)  # rounded to the model's dtype, as Gemma was trained
+        if self.record.projection == "before_positions":
+            x = self.projection(x)
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(ids) if types is None else types)
+        if not isinstance(self.record.positions, spec.NoPositions):
+            x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
+        x = F.dropout(self.norm(x), self.dropout, self.training)
+        return self.projection(x) if self.record.projection == "after_norm" else x
+
+    def _position(self, ids: Tensor, step: Step) -> Tensor:
+        record = self.record.positions
+        row = position_rows(record, ids, step)
+        if isinstance(record, spec.Sinusoidal):
+            return sinusoids(record, row, self.width, step.dtype)
+        if self.positions is not None and row.numel() and int(row.max()) >= len(self.positions.weight):
+            raise InputError(
+                f"positions: token {int(row.max()) - record.offset + 1} of a row, but the model has learned "
+                f"{len(self.positions.weight) - record.offset} positions; shorten the text"
+            )
+        return self.positions(row)
+
+
+def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Step) -> Int[Tensor, "B T"]:
+    """Which row of the table each token takes, as `record.counted` says."""
+    match record.counted:
+        case spec.ByColumn():
+            return (step.columns + record.offset).expand(ids.shape)
+        case spec.FromIds(pad_id=pad):
+            real = ids != pad
+            before = 0 if step.counts is None else step.counts[:, None]
+            return torch.where(real, real.long().cumsum(1) - 1 + before + record.offset, pad)
+    return step.positions + record.offset
+
+
+def sinusoids(record: spec.Sinusoidal, row: Tensor, width: int, dtype: torch.dtype) -> Float[Tensor, "B T W"]:
+    """sin and cos of row * frequency, computed in float64; an odd width lacks the last cosine (Vaswani et al. 2017)."""
+    pairs = (width + 1) // 2
+    index = torch.arange(pairs, dtype=torch.float64, device=row.device)
+    exponent = 2 * index / width if record.frequencies == "paper" else index / max(width // 2 - 1, 1)
+    angle = row[..., None].double() * record.base**-exponent
+    sin, cos = angle.sin(), angle.cos()
+    if record.layout == "interleaved":
+        out = torch.stack((sin, cos), -1).flatten(-2)[..., :width]
+    else:
+        out = torch.cat((sin, cos[..., : width // 2]), -1)
+    if record.frequencies == "closed" and isinstance(record.counted, spec.FromIds):
+        out = out.masked_fill((row == record.counted.pad_id)[..., None], 0.0)
+    return out.to(dtype)

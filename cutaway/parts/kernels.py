@@ -1,0 +1,111 @@
+"""How attention is computed: written out where someone looks or a fused kernel cannot, fused elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cutaway.parts.functions import soft_cap
+from cutaway.parts.step import View
+from cutaway.tap import tap, wanted
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Factor on the scores, cap (None: none) and dropout of the weights."""
+
+    scale: float
+    soft_cap: float | None = None
+    dropout: float = 0.0
+
+
+def attend(
+    module: nn.Module,
+    q: Float[Tensor, "B N T H"],
+    k: Float[Tensor, "B K S H"],
+    v: Float[Tensor, "B K S V"],
+    view: View,
+    scoring: Scoring,
+) -> Float[Tensor, "B N T V"]:
+    """softmax(cap(scale * q k^T) + bias, where allowed) v; query head n reads key head n // (N / K).
+
+    A query that may see nothing gets 0. With sinks a logit a head joins the softmax and its weight is dropped.
+    """
+    if view.sinks is not None or scoring.soft_cap is not None or wanted(module, "scores", "pattern"):
+        return _written_out(module, q, k, v, view, scoring)
+    n, n_kv, n_queries = q.shape[1], k.shape[1], q.shape[2]
+    if n_queries == 1 and n != n_kv:
+        return _one_query(q, k, v, view, scoring)
+    if n != n_kv:
+        k, v = (x.repeat_interleave(n // n_kv, dim=1) for x in (k, v))
+    return _fused(q, k, v, view, scoring)
+
+
+def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
+    """The heads of a group are the rows of one product: its keys are read once."""
+    batch, n, _, _ = q.shape
+    n_kv = k.shape[1]
+    allowed = view.allowed  # B 1 1 S serves every row
+    bias = None if view.bias is None else view.bias.reshape(-1, n_kv, n // n_kv, k.shape[2])
+    z = _fused(q.reshape(batch, n_kv, n // n_kv, -1), k, v, View(allowed, False, bias), scoring)
+    return z.reshape(batch, n, 1, -1)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
+    allowed, bias = view.allowed, view.bias
+    hidden = None
+    if allowed is not None:
+        hidden = ~allowed.any(-1, keepdim=True)  # rows that see nothing: fused kernels differ on them
+        allowed = allowed | hidden
+    mask = allowed
+    if bias is not None:
+        mask = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+        if view.causal:
+            future = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+            mask = mask.masked_fill(future, -torch.inf)
+    z = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=scoring.dropout, is_causal=view.causal and mask is None, scale=scoring.scale
+    )
+    return z if hidden is None else z.masked_fill(hidden, 0.0)
+
+
+def _written_out(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring
+) -> Tensor:
+    batch, n, n_queries, _ = q.shape
+    n_kv, n_keys = k.shape[1], k.shape[2]
+    grouped = q.reshape(batch, n_kv, n // n_kv, n_queries, -1)
+    scores = (grouped @ k[:, :, None].transpose(-1, -2)).reshape(batch, n, n_queries, n_keys) * scoring.scale
+    scores = soft_cap(scores, scoring.soft_cap)
+    if view.bias is not None:
+        scores = scores + view.bias
+    allowed = view.allowed
+    if view.causal:
+        allowed = torch.ones(n_queries, n_keys, dtype=torch.bool, device=q.device).tril()
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    scores = tap(module, "scores", scores)  # B N T S
+    pattern = tap(module, "pattern", _weights(scores, view.sinks).to(v.dtype))
+    pattern = F.dropout(pattern, scoring.dropout) if scoring.dropout else pattern
+    return (pattern.reshape(batch, n_kv, n // n_kv, n_queries, n_keys) @ v[:, :, None]).reshape(
+        batch, n, n_queries, -1
+    )
+
+
+def _weights(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """softmax over the keys, in float32 at least; a row without a single key gets 0, not NaN."""
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    top = wide.amax(-1, keepdim=True)
+    if sinks is not None:
+        sink = sinks.to(wide.dtype)[:, None, None].expand(*wide.shape[:-1], 1)
+        top = torch.maximum(top, sink)
+    top = top.masked_fill(top == -torch.inf, 0.0).detach()
+    powers = (wide - top).exp()
+    total = powers.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + (sink - top).exp()
+    return powers / total.masked_fill(total == 0, 1.0)

@@ -1,0 +1,55 @@
+"""A stage: one or more branches read the stream and are summed into it."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.parts.slots import LayerCache
+from cutaway.parts.step import Step
+from cutaway.tap import tap
+
+
+class Stage:
+    """norm_sum(skip + sum of scale * norm_out(part(norm_in(h)))), h = norm(x) (He et al. 2015, arXiv:1512.03385).
+
+    A plain object, no module: its parts belong to the block, each branch's norms (`norm_in`, `norm_out`) and learned
+    `residual_scale` to its part, and the stage's own norms (`norm`, `norm_sum`) to the part of its first branch.
+    """
+
+    def __init__(self, record: spec.Stage, parts: list[nn.Module], dropout: float) -> None:
+        self.parts, self.dropout = parts, dropout
+        self.adds = isinstance(record.residual, spec.Add)
+        self.from_normed = isinstance(record.residual, spec.Add) and record.residual.skip == "normed"
+        scale = record.residual.scale if isinstance(record.residual, spec.Add) else 1.0
+        self.scale = 1.0 if isinstance(scale, str) else scale
+
+    def __call__(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
+        first = self.parts[0]
+        h = first.norm(x)
+        total = (h if self.from_normed else x) if self.adds else None
+        for part in self.parts:
+            update = self._update(part, h, step, cache)
+            total = update if total is None else total + update
+        return first.norm_sum(total)
+
+    def _update(self, part: nn.Module, h: Tensor, step: Step, cache: LayerCache | None) -> Tensor:
+        inner = tap(part, "in", part.norm_in(h))
+        update = part.norm_out(tap(part, "out", part(inner, step, cache)))
+        if part.residual_scale is not None:
+            update = update * part.residual_scale
+        elif self.scale != 1.0:
+            update = update * self.scale
+        return tap(part, "update", F.dropout(update, self.dropout, part.training))
+
+
+def attach(part: nn.Module, scale: float | str, d_model: int, **norms: nn.Module) -> nn.Module:
+    """Hang a branch's norms and learned scale on its part, so that their names read `blocks.3.attn.norm_in`."""
+    for name, norm in norms.items():
+        part.add_module(name, norm)
+    shape = {"scalar": (1,), "channel": (d_model,)}.get(scale) if isinstance(scale, str) else None
+    part.register_parameter("residual_scale", None if shape is None else nn.Parameter(torch.ones(shape)))
+    return part

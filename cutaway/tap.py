@@ -1,0 +1,100 @@
+"""One line makes a tensor visible: `q = tap(self, "q", q)`.
+
+With no listener it is one test for None. A listener hears each tensor under the name that its module has in the
+model (`blocks.3.attn.q`) and may return another tensor in its place: to record, to patch and to ablate are one thing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_innermost: _Listener | None = None
+_lock = threading.RLock()
+
+
+def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
+    """`value`, or what a listener puts in its place."""
+    if _innermost is None:
+        return value
+    return _innermost.hear(module, name, value)
+
+
+def wanted(module: nn.Module, *names: str) -> bool:
+    """Whether a listener would hear one of these taps of this module: a fused path asks before it skips them."""
+    return _innermost is not None and _innermost.wants(module, names)
+
+
+@contextmanager
+def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *patterns: str) -> Iterator[None]:
+    """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
+
+    With patterns (`blocks.*.attn.q`; * stands for anything) only matching names are heard, and fused paths are kept
+    wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners stack: an inner one
+    hears what an outer one made of a tensor. Another thread's listening waits, and its forwards are not heard.
+    Compiled code steps aside for eager code meanwhile and is used again afterwards, without recompiling.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> shapes = {}
+    >>> with cutaway.listening(model, lambda name, x: shapes.update({name: tuple(x.shape)}), "blocks.0.attn.pattern"):
+    ...     _ = model(torch.tensor([[1, 2, 3]]))
+    >>> list(shapes)
+    ['blocks.0.attn.pattern']
+    """
+    global _innermost
+    import torch
+
+    with _lock, torch.compiler.set_stance("force_eager"):
+        outer = _innermost
+        _innermost = _Listener(model, hear, patterns, outer)
+        try:
+            yield
+        finally:
+            _innermost = outer
+
+
+class _Listener:
+    def __init__(
+        self, model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], patterns: tuple[str, ...],
+        outer: _Listener | None,
+    ) -> None:  # fmt: skip
+        self.paths = {id(module): path for path, module in model.named_modules()}
+        self.model, self.heard, self.outer = model, hear, outer
+        self.thread = threading.get_ident()
+        self.matches = _matcher(patterns)
+
+    def name(self, module: nn.Module, name: str) -> str | None:
+        path = self.paths.get(id(module))
+        if path is None or threading.get_ident() != self.thread:
+            return None
+        full = f"{path}.{name}" if path else name
+        return full if self.matches(full) else None
+
+    def wants(self, module: nn.Module, names: tuple[str, ...]) -> bool:
+        if any(self.name(module, name) is not None for name in names):
+            return True
+        return self.outer is not None and self.outer.wants(module, names)
+
+    def hear(self, module: nn.Module, name: str, value: Tensor) -> Tensor:
+        if self.outer is not None:
+            value = self.outer.hear(module, name, value)
+        full = self.name(module, name)
+        if full is None:
+            return value
+        changed = self.heard(full, value)
+        return value if changed is None else changed
+
+
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    if not patterns:
+        return lambda name: True
+    one = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
+    return lambda name: one.match(name) is not None
