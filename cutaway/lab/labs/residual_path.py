@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
-from cutaway.lab.labs.rules import WIDTH, draw, forward, gradient_sizes
+from cutaway.lab.labs.rules import WIDTH, draw, mean_factors
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.norms import layer_norm, layer_norm_backward
+from cutaway.reference.residual import norms_on_path, stack, stack_backward
 
 DESIGNS = ("post", "pre")
 DEFAULT: dict[str, Any] = {
@@ -38,28 +39,32 @@ def run(state: dict) -> dict:
     values = State("residual-path", DEFAULT, state)
     design, layers = values.choice("design", DESIGNS), values.whole("layers", 1, 24)
     x, f = values.array("x", (4,), 1000), values.array("f", (4,), 1000)
-    first, weights = draw(values.whole("seed", 0, 9999), values.number("gain", 0.1, 4), layers)
-    measured = {name: _measure(name, first, weights) for name in DESIGNS}
+    gain, (first, matrices) = values.number("gain", 0.1, 4), draw(values.whole("seed", 0, 9999), layers)
+    measured = {name: _measure(name, first, gain * matrices) for name in DESIGNS}
+    in_layers, at_end = norms_on_path(design, layers)
     result = {
         "nodes": _nodes(design, layers),
-        "in_layers": layers if design == "post" else 0,
-        "at_end": 0 if design == "post" else 1,
-        "in_blocks": 2 * layers if design == "post" else 0,
+        "in_layers": in_layers,
+        "at_end": at_end,
+        "in_blocks": 2 * in_layers,
         "worked": {"post": layer_norm(x + f), "pre": x + f},
         "gradients": {name: gradients for name, (gradients, _) in measured.items()},
         "direct": {name: direct for name, (_, direct) in measured.items()},
     }
-    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(design, layers)})
+    numbers = _numbers(result)
+    return show.plain(result | {"numbers": numbers, "text": _sentence(design, layers, numbers)})
 
 
-def _measure(design: str, x: Array, weights: list[Array]) -> tuple[list[float], float]:
-    """The gradient's size before each layer, and the part of it that the path alone brings to the first."""
-    xs = forward(design, x, weights)
-    if design == "post":
-        sums = [x + weight @ x for x, weight in zip(xs[:-1], weights, strict=True)]
-        return gradient_sizes(design, xs, weights, np.eye(WIDTH)), float(np.prod([1 / np.std(s) for s in sums]))
-    through_final = layer_norm_backward(np.eye(WIDTH), xs[-1])[0]
-    return gradient_sizes(design, xs, weights, through_final), float(1 / np.std(xs[-1]))
+def _measure(design: str, x: Array, matrices: Array) -> tuple[list[float], float]:
+    """By what a small change before each layer is multiplied, and what the path alone brings of the first."""
+    states, upstream = stack(x, matrices, design), np.eye(WIDTH)
+    divided = states[-1:]
+    if design == "pre":
+        upstream = layer_norm_backward(upstream, states[-1])[0]  # the final norm
+    else:
+        divided = [x + matrix @ x for x, matrix in zip(states[:-1], matrices, strict=True)]
+    gradients = mean_factors(stack_backward(upstream, states, matrices, design))
+    return gradients, float(np.prod([1 / np.std(each) for each in divided]))
 
 
 def _nodes(design: str, layers: int) -> list[dict[str, Any]]:
@@ -81,10 +86,11 @@ def _numbers(result: dict) -> dict[str, str]:
     return numbers
 
 
-def _sentence(design: str, layers: int) -> str:
+def _sentence(design: str, layers: int, numbers: dict[str, str]) -> str:
+    path = f"The path alone multiplies a gradient by {numbers[f'direct_{design}']}."
     if design == "post":
         return (
             f"Norms on the residual path: {layers} in {layers} layers, each of which rescales the whole sum. "
-            f"A model of {layers} blocks has two sublayers a block, so {2 * layers}."
+            f"A model of {layers} blocks has two sublayers a block, so {2 * layers}. {path}"
         )
-    return f"Norms on the residual path: 0 in {layers} layers, and 1 at the end, the final norm."
+    return f"Norms on the residual path: 0 in {layers} layers, and 1 at the end, the final norm. {path}"

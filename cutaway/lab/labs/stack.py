@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
-from cutaway.lab.labs.rules import MOST, RULES, WIDTH, draw, forward, gradient_sizes
+from cutaway.lab.labs.rules import MOST, RULES, WIDTH, draw, mean_factors
 from cutaway.lab.labs.state import State
+from cutaway.reference.residual import stack, stack_backward
 
 DEFAULT: dict[str, Any] = {"rule": "f", "gain": 0.5, "n": 30, "seed": 0}
 AXIS = (1e-8, 1e8)
@@ -29,10 +30,12 @@ def run(state: dict) -> dict:
     values = State("stack", DEFAULT, state)
     rule, gain = values.choice("rule", tuple(RULES)), values.number("gain", 0.1, 4)
     n, seed = values.whole("n", 1, MOST), values.whole("seed", 0, 9999)
-    x, weights = draw(seed, gain, n)
-    runs = {name: forward(name, x, weights) for name in RULES}
+    x, matrices = draw(seed, n)
+    runs = {name: stack(x, matrices, name, gain) for name in RULES}
     sizes = {name: [float(np.linalg.norm(x)) for x in xs] for name, xs in runs.items()}
-    gradients = {name: gradient_sizes(name, xs, weights, np.eye(WIDTH)) for name, xs in runs.items()}
+    gradients = {
+        name: mean_factors(stack_backward(np.eye(WIDTH), xs, matrices, name, gain)) for name, xs in runs.items()
+    }
     size = sizes[rule][-1]
     verdict = "vanished" if size < 1e-3 else "large" if size > 1e3 else "stable"
     numbers = {key: show.size(value) for key, value in
