@@ -122,9 +122,7 @@ def decoder_stages(inputs: Inputs, seen_by: list[np.ndarray] | None = None) -> l
 def decoder(inputs: Inputs) -> np.ndarray:
     final = inputs.get("final", True)
     blocks = [decoder_stages(inputs)] * inputs["n"]
-    return block.stream(
-        inputs["x"], blocks, lambda x: norms.layer_norm(x, eps=inputs.get("eps", 0.0)) if final else x
-    )
+    return block.stream(inputs["x"], blocks, lambda x: norms.layer_norm(x, eps=inputs.get("eps", 0.0)) if final else x)
 
 
 def decoder_trace(inputs: Inputs) -> dict[str, np.ndarray]:
@@ -242,7 +240,7 @@ def stack_verdict() -> str:
 
 def rope_shift() -> str:
     how = {"q": [1, 0], "k": [0, 1], "theta": 0.5}
-    before, after = rope_score({**how, "m": 2, "n": 0}), rope_score({**how, "m": 12, "n": 10})
+    before, after = (rope_score({**how, "m": 2, "n": 0}), rope_score({**how, "m": 12, "n": 10}))
     return "same" if abs(after - before) < 1e-12 else "larger" if after > before else "smaller"
 
 

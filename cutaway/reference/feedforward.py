@@ -70,39 +70,43 @@ def largest(x: ArrayLike, k: int) -> np.ndarray:
     return rank < k
 
 
-def choose(scores: ArrayLike, router: Router, choice_bias: ArrayLike | None = None) -> np.ndarray:
-    """Which experts a token takes: the best n_active, of the best groups alone. scores [..., E] -> [..., E].
+def scores(logits: ArrayLike, router: Router) -> Array:
+    """What experts are ranked by: the softmax over all, each one's sigmoid, or (softmax_after) the logits."""
+    return {"softmax": softmax, "sigmoid": sigmoid, "softmax_after": real}[router.score](real(logits))
+
+
+def choose(ranked: ArrayLike, router: Router, choice_bias: ArrayLike | None = None) -> np.ndarray:
+    """Which experts a token takes: the best n_active, of the best groups alone. ranked: scores [..., E] -> [..., E].
 
     choice_bias [E] helps to choose and does not weigh (DeepSeek-V3, arXiv:2412.19437).
     """
-    scores = real(scores) if choice_bias is None else real(scores) + real(choice_bias)
-    return largest(np.where(open_groups(scores, router), scores, -np.inf), router.n_active)
+    ranked = real(ranked) if choice_bias is None else real(ranked) + real(choice_bias)
+    return largest(np.where(open_groups(ranked, router), ranked, -np.inf), router.n_active)
 
 
 def route(logits: ArrayLike, router: Router, choice_bias: ArrayLike | None = None) -> Array:
     """The weight of every expert for every token, 0 where it is not chosen. logits [..., E] -> [..., E].
 
-    A score is the softmax over all experts, or each one's sigmoid. With softmax_after it is the logit, and the
-    weights are the softmax over the chosen logits alone. normalise: weights divided by their sum; factor last.
+    A chosen expert weighs its score; with softmax_after the softmax over the chosen logits alone.
+    normalise: weights divided by their sum; factor last.
     """
-    logits = real(logits)
-    scores = {"softmax": softmax, "sigmoid": sigmoid, "softmax_after": real}[router.score](logits)
-    chosen = choose(scores, router, choice_bias)
+    logits, each = real(logits), scores(logits, router)
+    chosen = choose(each, router, choice_bias)
     if router.score == "softmax_after":
         return softmax(np.where(chosen, logits, -np.inf)) * router.factor
-    weights = np.where(chosen, scores, 0.0)
+    weights = np.where(chosen, each, 0.0)
     if router.normalise:
         total = weights.sum(-1, keepdims=True)
         weights = weights / np.where(total > 0, total, 1.0)
     return weights * router.factor
 
 
-def open_groups(scores: Array, router: Router) -> np.ndarray:
+def open_groups(ranked: Array, router: Router) -> np.ndarray:
     """Which experts stand in the best groups, a group's score its best expert's or the sum of its best two's."""
-    grouped = scores.reshape(*scores.shape[:-1], router.n_groups, -1)
+    grouped = ranked.reshape(*ranked.shape[:-1], router.n_groups, -1)
     best = np.sort(grouped, axis=-1)[..., -2 if router.group_score == "top2" else -1 :].sum(-1)
     open_ = largest(best, router.n_active_groups)[..., None]
-    return np.broadcast_to(open_, grouped.shape).reshape(scores.shape)
+    return np.broadcast_to(open_, grouped.shape).reshape(ranked.shape)
 
 
 def mixture(x: ArrayLike, weights: ArrayLike, experts: Sequence[Callable[[Array], Array]]) -> Array:
@@ -118,11 +122,11 @@ def shared_expert(x: ArrayLike, expert: Callable[[Array], Array], gate: ArrayLik
     return y if gate is None else sigmoid(linear(x, gate)) * y
 
 
-def load_balance(logits: ArrayLike, chosen: ArrayLike) -> float:
+def load_balance(probabilities: ArrayLike, chosen: ArrayLike) -> float:
     """n_experts * sum_e(share_e * mean probability_e), least when all experts are used alike (arXiv:2101.03961).
 
-    share_e: how many tokens chose e, over all tokens, so that the shares sum to n_active; probability: softmax of the
-    logits. logits [tokens, E], chosen [tokens, E] as of `choose`.
+    share_e: how many tokens chose e, over all tokens, so that the shares sum to n_active.
+    probabilities [tokens, E], chosen [tokens, E] as of `choose`.
     """
-    logits, chosen = real(logits), np.asarray(chosen)
-    return float(logits.shape[-1] * (chosen.mean(0) * softmax(logits).mean(0)).sum())
+    probabilities, chosen = real(probabilities), np.asarray(chosen)
+    return float(probabilities.shape[-1] * (chosen.mean(0) * probabilities.mean(0)).sum())

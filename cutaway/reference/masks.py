@@ -47,5 +47,5 @@ def owners_from_mask(mask: ArrayLike) -> NDArray[np.int64]:
 
 def visible(rule: ArrayLike, query_owners: ArrayLike, key_owners: ArrayLike) -> Bools:
     """The rule holds, and query and key belong to the same owner. rule [B, T, S], owners [B, T] and [B, S]."""
-    query, key = np.asarray(query_owners)[..., :, None], np.asarray(key_owners)[..., None, :]
+    query, key = (np.asarray(query_owners)[..., :, None], np.asarray(key_owners)[..., None, :])
     return np.asarray(rule) & (query == key) & (key != PADDING)

@@ -21,6 +21,14 @@ def count_from_mask(mask: ArrayLike) -> Ints:
     return np.maximum(np.cumsum(np.asarray(mask).astype(np.int64), -1) - 1, 0)
 
 
+def count_in_documents(owners: ArrayLike) -> Ints:
+    """Positions that start anew with each run of equal owners, for rows that hold several documents. owners [B, T]."""
+    owners = np.asarray(owners)
+    column = np.arange(owners.shape[1])
+    starts = np.concatenate([np.ones((len(owners), 1), bool), owners[:, 1:] != owners[:, :-1]], 1)
+    return column - np.maximum.accumulate(np.where(starts, column, 0), 1)
+
+
 def count_columns(shape: tuple[int, int]) -> Ints:
     """The column of each token, padding counted."""
     return np.broadcast_to(np.arange(shape[1], dtype=np.int64), shape)
@@ -96,7 +104,9 @@ def dynamic_frequencies(rotary_dim: int, base: float, factor: float, original: i
     return rope_frequencies(rotary_dim, base * stretch[..., None] ** power)
 
 
-def yarn_frequencies(rotary_dim: int, base: float, factor: float, original: int, ramp: tuple[float, float, bool]) -> Array:
+def yarn_frequencies(
+    rotary_dim: int, base: float, factor: float, original: int, ramp: tuple[float, float, bool]
+) -> Array:
     """Fast pairs kept, slow ones divided by the factor, a linear ramp between (arXiv:2309.00071).
 
     ramp = (beta_fast, beta_slow, truncate): the turns within the original length at which the ramp begins and ends;
@@ -104,7 +114,8 @@ def yarn_frequencies(rotary_dim: int, base: float, factor: float, original: int,
     """
     beta_fast, beta_slow, truncate = ramp
     low, high = (
-        rotary_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (beta_fast, beta_slow)
+        rotary_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+        for turns in (beta_fast, beta_slow)
     )
     if truncate:
         low, high = math.floor(low), math.ceil(high)
@@ -127,7 +138,9 @@ def yarn_attention_factor(factor: float, mscale: float = 0.0, mscale_all_dim: fl
     return m(mscale) / m(mscale_all_dim) if mscale and mscale_all_dim else m(1.0)
 
 
-def llama3_frequencies(rotary_dim: int, base: float, factor: float, original: int, bounds: tuple[float, float]) -> Array:
+def llama3_frequencies(
+    rotary_dim: int, base: float, factor: float, original: int, bounds: tuple[float, float]
+) -> Array:
     """Wavelengths above original/low divided by the factor, those below original/high kept, blended between.
 
     bounds = (low, high) frequency factors. (Llama 3.1, arXiv:2407.21783.)
@@ -165,7 +178,9 @@ def rotate(x: ArrayLike, angles: ArrayLike, layout: str = "interleaved", factor:
     x, angles = real(x), real(angles)
     n_pairs = angles.shape[-1]
     turned, rest = x[..., : 2 * n_pairs], x[..., 2 * n_pairs :]
-    a, b = (turned[..., :n_pairs], turned[..., n_pairs:]) if layout == "halves" else (turned[..., ::2], turned[..., 1::2])
+    a, b = (
+        (turned[..., :n_pairs], turned[..., n_pairs:]) if layout == "halves" else (turned[..., ::2], turned[..., 1::2])
+    )
     cos, sin = factor * np.cos(angles), factor * np.sin(angles)
     pair = (a * cos - b * sin, a * sin + b * cos)
     joined = np.concatenate(pair, -1) if layout == "halves" else np.stack(pair, -1).reshape(*pair[0].shape[:-1], -1)

@@ -28,7 +28,7 @@ class Branch:
 class Stage:
     """One norm that feeds all branches, or a norm a branch; what they add to; a norm on the sum.
 
-    skip: x, or `normed` for the input that the branches read, or `none`: the stream becomes the update alone.
+    skip: x, or `normed` for norm(x), or `none`: the stream becomes the update alone.
     """
 
     branches: Sequence[Branch]
@@ -45,9 +45,8 @@ def stage(x: ArrayLike, how: Stage) -> Array:
     """
     x = real(x)
     h = how.norm(x)
-    inputs = [branch.norm_in(h) for branch in how.branches]
-    updates = (b.scale * b.norm_out(b.part(each)) for b, each in zip(how.branches, inputs, strict=True))
-    skips = {"x": x, "normed": inputs[0], "none": np.zeros_like(x)}
+    updates = (branch.scale * branch.norm_out(branch.part(branch.norm_in(h))) for branch in how.branches)
+    skips = {"x": x, "normed": h, "none": np.zeros_like(x)}
     return how.norm_sum(sum(updates, skips[how.skip]))
 
 
