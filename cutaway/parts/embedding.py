@@ -96,16 +96,21 @@ def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Ste
 
 
 def sinusoids(record: spec.Sinusoidal, row: Tensor, width: int, dtype: torch.dtype) -> Float[Tensor, "B T W"]:
-    """sin and cos of row * frequency, computed in float64; an odd width lacks the last cosine (Vaswani et al. 2017)."""
-    pairs = (width + 1) // 2
+    """sin and cos of row * frequency, computed in float64 (Vaswani et al. 2017).
+
+    An odd width lacks the last cosine; in the closed form, as in fairseq, its last column is 0.
+    """
+    closed = record.frequencies == "closed"
+    pairs = width // 2 if closed else (width + 1) // 2
     index = torch.arange(pairs, dtype=torch.float64, device=row.device)
-    exponent = 2 * index / width if record.frequencies == "paper" else index / max(width // 2 - 1, 1)
+    exponent = index / max(pairs - 1, 1) if closed else 2 * index / width
     angle = row[..., None].double() * record.base**-exponent
     sin, cos = angle.sin(), angle.cos()
     if record.layout == "interleaved":
         out = torch.stack((sin, cos), -1).flatten(-2)[..., :width]
     else:
         out = torch.cat((sin, cos[..., : width // 2]), -1)
-    if record.frequencies == "closed" and isinstance(record.counted, spec.FromIds):
+    out = F.pad(out, (0, width - out.shape[-1]))
+    if closed and isinstance(record.counted, spec.FromIds):
         out = out.masked_fill((row == record.counted.pad_id)[..., None], 0.0)
     return out.to(dtype)

@@ -48,7 +48,7 @@ class Rotary(nn.Module):
 
 
 class Alibi(nn.Module):
-    """ALiBi: -slope * (query position - key position) on the scores."""
+    """ALiBi: -slope * |query position - key position| on the scores."""
 
     def __init__(self, record: spec.ALiBi, n_heads: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Alibi(nn.Module):
         if self.record.bfloat16:  # a key's bias stands without the query's: the softmax forgets the difference
             rounded = slopes.bfloat16() * key.bfloat16()
             return (rounded.double() * self.record.factor).to(step.dtype)
-        return (slopes * (self.record.factor * (key - query))).to(step.dtype)
+        return (-slopes * (self.record.factor * (key - query).abs())).to(step.dtype)
 
 
 class Buckets(nn.Module):
