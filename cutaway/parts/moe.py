@@ -89,9 +89,10 @@ class MixtureOfExperts(nn.Module):
 def load_balance_loss(scores: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
     """n_experts * sum_e(share of choices that fell on e * mean probability of e), over real tokens; 1 a choice if even.
 
-    (Fedus et al. 2021, arXiv:2101.03961.)
+    Scores that are no probabilities (sigmoid) are divided by their sum first. (Fedus et al. 2021, arXiv:2101.03961;
+    DeepSeek-V3 2024, arXiv:2412.19437.)
     """
-    scores, chosen = scores[real], chosen[real]
+    scores, chosen = scores[real] / scores[real].sum(-1, keepdim=True), chosen[real]
     taken = torch.nn.functional.one_hot(chosen, scores.shape[-1]).to(scores.dtype).sum(1).mean(0)
     return scores.shape[-1] * (taken * scores.mean(0)).sum()
 

@@ -332,8 +332,10 @@ def _mixture(record: spec.MixtureOfExperts, weights: Weights, call: Call, x: Arr
     y = feedforward.mixture(x, feedforward.route(logits, router, choice_bias), experts)
     if record.load_balance:
         tokens = call.owners != masks.PADDING
-        chosen = feedforward.choose(feedforward.scores(logits, router), router, choice_bias)[tokens]
-        probabilities = sigmoid(logits) if rule.score == "sigmoid" else softmax(logits)
+        scores = feedforward.scores(logits, router)
+        chosen = feedforward.choose(scores, router, choice_bias)[tokens]
+        likely = sigmoid(logits) if rule.score == "sigmoid" else softmax(logits)
+        probabilities = likely / likely.sum(-1, keepdims=True)
         call.balance.append(record.load_balance * feedforward.load_balance(probabilities[tokens], chosen))
     if isinstance(record.shared, spec.SharedExpert):
         shared = partial(_network, record.shared.expert, weights.under("shared"))
