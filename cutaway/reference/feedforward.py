@@ -103,7 +103,8 @@ def route(logits: ArrayLike, router: Router, choice_bias: ArrayLike | None = Non
 
 def open_groups(ranked: Array, router: Router) -> np.ndarray:
     """Which experts stand in the best groups, a group's score its best expert's or the sum of its best two's."""
-    grouped = ranked.reshape(*ranked.shape[:-1], router.n_groups, -1)
+    n = router.n_groups
+    grouped = ranked.reshape(*ranked.shape[:-1], n, ranked.shape[-1] // n)
     best = np.sort(grouped, axis=-1)[..., -2 if router.group_score == "top2" else -1 :].sum(-1)
     open_ = largest(best, router.n_active_groups)[..., None]
     return np.broadcast_to(open_, grouped.shape).reshape(ranked.shape)

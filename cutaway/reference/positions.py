@@ -64,18 +64,20 @@ def sinusoidal(
     An odd width leaves out the last cosine; in the closed form its last column is 0.
     """
     angles = real(positions)[..., None] * sinusoidal_frequencies(width, base, closed)
+    n_sines, n_cosines = angles.shape[-1], width // 2
+    table = np.zeros((*angles.shape[:-1], width))
+    sines, cosines = slice(0, 2 * n_sines, 2), slice(1, 2 * n_cosines, 2)
     if layout == "halves":
-        table = np.concatenate([np.sin(angles), np.cos(angles)], -1)[..., :width]
-    else:
-        table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(*angles.shape[:-1], -1)[..., :width]
-    return np.concatenate([table, np.zeros((*table.shape[:-1], width - table.shape[-1]))], -1)
+        sines, cosines = slice(0, n_sines), slice(n_sines, n_sines + n_cosines)
+    table[..., sines], table[..., cosines] = np.sin(angles), np.cos(angles[..., :n_cosines])
+    return table
 
 
 def learned(table: ArrayLike, rows: Ints) -> Array:
     """table[row]. table [n, D], rows [B, T] -> [B, T, D]. Raises InputError for a row that the table has not."""
     table = real(table)
     if rows.size and (rows.max() >= len(table) or rows.min() < 0):
-        raise InputError(f"position table: row {rows.max()} of {len(table)} rows; shorten the input")
+        raise InputError(f"position table: rows {rows.min()} to {rows.max()} of {len(table)}; shorten the input")
     return table[rows]
 
 
@@ -177,14 +179,14 @@ def rotate(x: ArrayLike, angles: ArrayLike, layout: str = "interleaved", factor:
     """
     x, angles = real(x), real(angles)
     n_pairs = angles.shape[-1]
-    turned, rest = x[..., : 2 * n_pairs], x[..., 2 * n_pairs :]
-    a, b = (
-        (turned[..., :n_pairs], turned[..., n_pairs:]) if layout == "halves" else (turned[..., ::2], turned[..., 1::2])
-    )
+    first, second = slice(0, 2 * n_pairs, 2), slice(1, 2 * n_pairs, 2)
+    if layout == "halves":
+        first, second = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
+    a, b = x[..., first], x[..., second]
     cos, sin = factor * np.cos(angles), factor * np.sin(angles)
-    pair = (a * cos - b * sin, a * sin + b * cos)
-    joined = np.concatenate(pair, -1) if layout == "halves" else np.stack(pair, -1).reshape(*pair[0].shape[:-1], -1)
-    return np.concatenate([joined, np.broadcast_to(rest, (*joined.shape[:-1], rest.shape[-1]))], -1)
+    y = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], angles.shape[:-1]), x.shape[-1])).copy()
+    y[..., first], y[..., second] = a * cos - b * sin, a * sin + b * cos
+    return y
 
 
 # Biases of the scores.
