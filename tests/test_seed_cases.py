@@ -6,47 +6,25 @@ mathematics, and the one that holds is the answer; the expected answer in the in
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.seed_cases import CASES, FILE, IDS, check
 
 from cutaway.reference import attention, block, feedforward, functions, masks, norms, positions, residual
 from cutaway.reference.loss import token_losses
 from cutaway.spec.feedforward import gated_d_ff
 
-SHARED = Path(os.environ.get("CUTAWAY_CASES", Path(__file__).parents[2] / "shared"))
-FILE = SHARED / "labs" / "seed_cases.json"
-CASES: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"] if FILE.exists() else [{"name": "missing"}]
 Inputs = dict[str, Any]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"seed_cases:{case['name']}" for case in CASES])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_reference(case: dict[str, Any]) -> None:
     assert len(CASES) == 144, f"{FILE} is not there or not whole; point CUTAWAY_CASES at the folder that holds labs/"
     check(case, OPERATIONS[case["op"]](case))
-
-
-def check(case: dict[str, Any], answer: Any) -> None:
-    agree(case["expected"], answer, case["tolerance"])
-    if "exact" in case:
-        agree(case["exact"], answer, case["exact_tolerance"])
-
-
-def agree(expected: Any, answer: Any, tolerance: float) -> None:
-    if isinstance(expected, dict):
-        for key, value in expected.items():
-            agree(value, answer[key], tolerance)
-    elif isinstance(expected, (str, bool)):
-        assert answer == expected and type(answer) is type(expected)
-    else:
-        assert np.shape(answer) == np.shape(expected)
-        np.testing.assert_allclose(answer, expected, rtol=0, atol=tolerance + 1e-15)
 
 
 def words_attend(x: Any, causal: bool = False) -> tuple[np.ndarray, np.ndarray]:
