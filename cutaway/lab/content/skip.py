@@ -59,7 +59,7 @@ def judge(
     """Whether the test is passed, each verdict, and the sections to read: `{cleared, results, read}`."""
     unknown = set(answers) - set(questions)
     if unknown:
-        raise InputError(f"answers: {sorted(unknown)[0]!r} is not in this test; it asks {', '.join(questions)}")
+        raise InputError(f"answers: {min(unknown)!r} is not in this test; it asks {', '.join(questions)}")
     results = [_result(name, question, answers.get(name, "")) for name, question in questions.items()]
     wrong = [result["id"] for result in results if not result["right"]]
     return {

@@ -54,7 +54,11 @@ def run(state: dict) -> dict:
     """The signal up, the gradient down, and one example under both norms."""
     values = State("depth", DEFAULT, state)
     layers, seed = values.whole("layers", 1, 50), values.whole("seed", 0, 2**32 - 1)
-    design = (values.choice("activation", tuple(ACTIVATIONS)), values.choice("norm", tuple(NORMS)), values.flag("residual"))
+    design = (
+        values.choice("activation", tuple(ACTIVATIONS)),
+        values.choice("norm", tuple(NORMS)),
+        values.flag("residual"),
+    )
     rng = np.random.default_rng(seed)
     x, upstream = rng.normal(size=(2, EXAMPLES, WIDTH))
     matrices = values.number("gain", 0.25, 4) * rng.normal(size=(50, WIDTH, WIDTH))[:layers] / np.sqrt(WIDTH)

@@ -97,7 +97,8 @@ def _compared(name: str, one: Array, other: Array) -> dict[str, Any]:
 def _flow(length: int) -> list[dict[str, str]]:
     widths = {"ids": (1, length), "logits": (1, length, len(WORDS)), "probabilities": (1, length, len(WORDS))}
     return [
-        {"name": name, "shape": show.shape(widths.get(name, (1, length, D_MODEL))), "what": what} for name, what in WHAT.items()
+        {"name": name, "shape": show.shape(widths.get(name, (1, length, D_MODEL))), "what": what}
+        for name, what in WHAT.items()
     ]
 
 

@@ -67,7 +67,12 @@ def test_the_value_is_plain_json() -> None:
 
 
 def test_all_locks_are_those_of_the_pages() -> None:
-    locks = {block["id"]: set(block["after"]) for level in LEVELS.values() for block in blocks(level) if block["type"] == "lock"}
+    locks = {
+        block["id"]: set(block["after"])
+        for level in LEVELS.values()
+        for block in blocks(level)
+        if block["type"] == "lock"
+    }
     assert locks == LOCKS
 
 
@@ -86,7 +91,11 @@ def test_locks_open_in_order_and_none_early(level: str) -> None:
         after = reached(LEVELS[level], done)
         if lock["type"] == "lock" and set(lock["after"]) <= done:
             assert len(after) > len(seen)
-            opened += [block["id"] for block in after[len(seen) - 1 :] if block["type"] == "lock" and set(block["after"]) <= done]
+            opened += [
+                block["id"]
+                for block in after[len(seen) - 1 :]
+                if block["type"] == "lock" and set(block["after"]) <= done
+            ]
         else:
             assert len(after) == len(seen), "a lock opened before its own answers were given"
     assert opened == [lock for lock in LOCKS if lock.startswith({"parts": "16", "modern": "19"}[level])]

@@ -9,7 +9,14 @@ import pytest
 from cutaway.errors import InputError
 from cutaway.lab import course
 from cutaway.lab.content import markup
-from cutaway.lab.content.questions import ChoiceQuestion, NumberQuestion, OpenQuestion, ShapeQuestion, make_question, read_questions
+from cutaway.lab.content.questions import (
+    ChoiceQuestion,
+    NumberQuestion,
+    OpenQuestion,
+    ShapeQuestion,
+    make_question,
+    read_questions,
+)
 
 QUESTIONS = course._texts("en").questions
 
@@ -95,7 +102,9 @@ def test_what_counts_as_right(id: str, answer: str, right: bool) -> None:
     assert course.check(id, answer).right is right
 
 
-@pytest.mark.parametrize(("id", "answer"), [("16.2", "one"), ("16.3", "ten by eight"), ("16.1", "perhaps"), ("19.10", " "), ("16.2", "")])
+@pytest.mark.parametrize(
+    ("id", "answer"), [("16.2", "one"), ("16.3", "ten by eight"), ("16.1", "perhaps"), ("19.10", " "), ("16.2", "")]
+)
 def test_an_unreadable_answer_is_refused(id: str, answer: str) -> None:
     with pytest.raises(InputError, match="answer"):
         course.check(id, answer)

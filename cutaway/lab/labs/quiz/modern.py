@@ -30,7 +30,12 @@ def rms(rng: np.random.Generator) -> Fresh:
         "sum": float(x[3] / np.sqrt((x**2).sum())),
         "root": float(x[3] / square),
     }
-    values = {"x": row(x), "square": row([square])[1:-1], "rms": row([np.sqrt(square)])[1:-1], "last": row([x[3]])[1:-1]}
+    values = {
+        "x": row(x),
+        "square": row([square])[1:-1],
+        "rms": row([np.sqrt(square)])[1:-1],
+        "last": row([x[3]])[1:-1],
+    }
     return Fresh(values, float(rms_norm(x)[3]), wrong, TWO_DECIMALS)
 
 
@@ -40,7 +45,12 @@ def score(rng: np.random.Generator) -> Fresh:
     m = n + whole(rng, 1, 4)
     answer = float(rotate([1.0, 0.0], [m * theta]) @ rotate([0.0, 1.0], [n * theta]))
     angle = (m - n) * theta
-    wrong = {"sign": -answer, "cosine": math.cos(angle), "sum": math.sin((m + n) * theta), "degrees": math.sin(math.radians(angle))}
+    wrong = {
+        "sign": -answer,
+        "cosine": math.cos(angle),
+        "sum": math.sin((m + n) * theta),
+        "degrees": math.sin(math.radians(angle)),
+    }
     values = {"theta": f"{theta:g}", "m": str(m), "n": str(n), "distance": str(m - n), "angle": f"{angle:.4g}"}
     return Fresh(values, answer, wrong, TWO_DECIMALS)
 
