@@ -39,6 +39,9 @@ class Given:
     source_mask: ArrayLike | None = None
 
 
+NOTHING = Given()
+
+
 @dataclass(frozen=True)
 class Result:
     """Logits (or classes, or vectors), every state of the streams by its name, and the load-balance losses' sum."""
@@ -56,7 +59,7 @@ class Call:
     positions: np.ndarray
     owners: np.ndarray
     d_model: int
-    given: Given = Given()
+    given: Given = NOTHING
     relative_bias: Weights = field(default_factory=lambda: Weights({}))
     memory: Array | None = None
     memory_owners: np.ndarray | None = None
@@ -64,7 +67,7 @@ class Call:
     balance: list[float] = field(default_factory=list)
 
 
-def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike, given: Given = Given()) -> Result:
+def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike, given: Given = NOTHING) -> Result:
     """The model's output for ids [B, T], by definition, in float64.
 
     Raises InputError for a weight that is missing or that the spec has no place for, for ids outside the vocabulary,

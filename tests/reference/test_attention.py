@@ -132,11 +132,11 @@ def test_qk_norm_over_the_width_differs_from_over_the_head() -> None:
 
 
 def test_the_cap_comes_before_the_bias_and_the_mask() -> None:
-    q, bias = np.full((1, 2, 2, 4), 5.0), RNG.normal(size=(1, 2, 2, 2))
-    v = RNG.normal(size=(1, 2, 2, 3))
-    got = a.weighted(q, q, v, a.Heads(2, soft_cap=3.0, bias=bias), np.tril(np.ones((2, 2), bool)))
-    scores = 3 * np.tanh(100 / 2 / 3) + bias
-    np.testing.assert_allclose(got, a.pattern(scores, np.tril(np.ones((2, 2), bool))) @ v)
+    q, k, v, bias = (RNG.normal(size=(1, 2, 2, width)) * 3 for width in (4, 4, 3, 2))
+    lower = np.tril(np.ones((2, 2), bool))
+    got = a.weighted(q, k, v, a.Heads(2, soft_cap=3.0, bias=bias), lower)
+    scores = 3 * np.tanh(q @ np.swapaxes(k, -1, -2) / 2 / 3) + bias
+    np.testing.assert_allclose(got, a.pattern(scores, lower) @ v, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("gate", "width"), [("per_head", 2), ("per_element", 8)])

@@ -5,7 +5,9 @@ import pytest
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.reference.models import Given, forward
+from cutaway.reference.models import NOTHING, Given, forward
+from cutaway.reference.norms import layer_norm, rms_norm
+from cutaway.reference.positions import sinusoidal
 from cutaway.reference.weights import Weights
 
 D, VOCAB = 8, 13
@@ -151,6 +153,51 @@ def test_a_layer_may_read_the_keys_of_an_earlier_one() -> None:
     np.testing.assert_array_equal(quiet.states["blocks.1.resid_post"], quiet.states["embedded"])
 
 
+def test_a_row_of_padding_and_five_tokens_has_length_five_for_a_dynamic_rotation() -> None:
+    part = POSITIONS["dynamic"]
+    got = forward(decoder(part, part), ARRAYS, np.c_[IDS, [7, 7]], Given(mask=[[1, 1, 1, 1, 1, 0]] * 2)).output
+    base = 1e4 * (2 * 5 / 3 - 1) ** (4 / 2)
+    plain = spec.MultiHead(n_heads=2, positions=spec.RoPE(base=base))
+    np.testing.assert_allclose(got[:, :5], forward(decoder(plain, plain), ARRAYS, IDS).output, rtol=1e-12)
+
+
+def embedded(record: spec.TokenEmbedding, arrays: Arrays, given: Given = NOTHING) -> np.ndarray:
+    model = decoder(embedding=record, final_norm=spec.NoNorm(), head=spec.VectorHead())
+    return forward(model, {f"embedding.{name}": array for name, array in arrays.items()}, IDS, given).states["embedded"]
+
+
+def test_embeddings_by_hand() -> None:
+    rng = np.random.default_rng(3)
+    table, narrow, types = rng.normal(size=(VOCAB, D)), rng.normal(size=(VOCAB, 3)), rng.normal(size=(2, D))
+    matrix, bias = rng.normal(size=(D, 3)), rng.normal(size=D)
+    of_types = np.array([[0, 1, 1, 0, 0]] * 2)
+    both = spec.TokenEmbedding(factor=2.0, n_token_types=2, norm=spec.LayerNorm(gain=False, shift=False, eps=0.0))
+    got = embedded(both, {"tokens.weight": table, "types.weight": types}, Given(types=of_types))
+    np.testing.assert_allclose(got, layer_norm(2 * table[IDS] + types[of_types]))
+    projected = {"tokens.weight": narrow, "projection.weight": matrix, "projection.bias": bias}
+    waves = {width: sinusoidal(np.tile(np.arange(5), (2, 1)), width) for width in (3, D)}
+    common = {"width": 3, "projection_bias": True, "positions": spec.Sinusoidal()}
+    opt = embedded(spec.TokenEmbedding(projection="before_positions", **common), projected)
+    np.testing.assert_allclose(opt, narrow[IDS] @ matrix.T + bias + waves[D])
+    electra = embedded(spec.TokenEmbedding(projection="after_norm", **common), projected)
+    np.testing.assert_allclose(electra, (narrow[IDS] + waves[3]) @ matrix.T + bias)
+
+
+def test_trap_positions_from_ids_give_a_pad_its_own_row_which_is_zero_when_closed() -> None:
+    counted, zeros = spec.FromIds(pad_id=1), {"tokens.weight": np.zeros((VOCAB, D))}
+    rows = np.array([[2, 1, 3, 1, 4], [2, 3, 4, 5, 6]])  # IDS has the pad twice in its first row
+    learned = spec.Learned(n_positions=8, offset=2, counted=counted)
+    table = np.random.default_rng(4).normal(size=(10, D))
+    got = embedded(spec.TokenEmbedding(positions=learned), {**zeros, "positions.weight": table})
+    np.testing.assert_array_equal(got, table[rows])
+    closed = spec.Sinusoidal(frequencies="closed", layout="halves", offset=2, counted=counted)
+    waves = sinusoidal(rows, D, "halves", closed=True) * (rows != 1)[..., None]
+    np.testing.assert_allclose(embedded(spec.TokenEmbedding(positions=closed), zeros), waves)
+    column = spec.Sinusoidal(offset=1, counted=spec.ByColumn())
+    got = embedded(spec.TokenEmbedding(positions=column), zeros, Given(mask=[[0, 0, 1, 1, 1]] * 2))
+    np.testing.assert_allclose(got[0], sinusoidal(np.arange(1, 6), D))
+
+
 def encoder_decoder(shared: bool) -> tuple[spec.EncoderDecoder, Arrays]:
     full = spec.MultiHead(n_heads=2, mask=spec.FullMask())
     side = {"context_length": 32, "final_norm": spec.LayerNorm()}
@@ -195,6 +242,65 @@ def test_the_balance_is_the_sum_over_layers_and_counts_real_tokens() -> None:
     even = forward(record, arrays, IDS, Given(mask=[[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])).balance
     assert abs(even - 2 * 0.5 * 1.0) < 1e-15  # even probabilities cost 1 a layer whoever is chosen
     assert forward(decoder(), frame(), IDS).balance == 0
+
+
+def headed(head: object, given: Given = NOTHING, **arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The states (rows of the table, unnormalised) and what a head makes of them."""
+    record = decoder(final_norm=spec.NoNorm(), head=head, kind=spec.Encoder)
+    named = {name.replace("__", "."): array for name, array in arrays.items()}
+    result = forward(record, {"embedding.tokens.weight": frame()["embedding.tokens.weight"], **named}, IDS, given)
+    return result.states["final"], result.output
+
+
+def test_heads_by_hand() -> None:
+    rng = np.random.default_rng(6)
+    dense, bias, out = rng.normal(size=(4, D)), rng.normal(size=4), rng.normal(size=(VOCAB, 4))
+    language = spec.LanguageHead(
+        tied=False, transform=spec.Transform(width=4, activation="tanh"), input_factor="1/sqrt_d_model",
+        logit_factor=0.5, soft_cap=1.5,
+    )  # fmt: skip
+    h, got = headed(language, head__transform__dense__weight=dense, head__transform__dense__bias=bias, head__weight=out)
+    expected = 1.5 * np.tanh(0.5 * (np.tanh(h / 8**0.5 @ dense.T + bias) @ out.T) / 1.5)
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    shift = rng.normal(size=VOCAB)
+    h, got = headed(spec.MaskedHead(), head__bias=shift)
+    np.testing.assert_allclose(got, h @ frame()["embedding.tokens.weight"].T + shift)
+
+
+def test_pools_by_hand() -> None:
+    given = Given(mask=[[0, 1, 1, 1, 0], [1, 1, 1, 1, 1]])  # IDS holds 5 last at columns 4 and 3
+    h, first = headed(spec.VectorHead(pool="first"), given)
+    np.testing.assert_array_equal(first, h[[0, 1], [1, 0]])
+    np.testing.assert_array_equal(headed(spec.VectorHead(pool="last"), given)[1], h[[0, 1], [3, 4]])
+    np.testing.assert_array_equal(headed(spec.VectorHead(pool="eos", eos_id=5))[1], h[[0, 1], [4, 3]])
+    np.testing.assert_allclose(headed(spec.VectorHead(pool="mean"), given)[1], [h[0, 1:4].mean(0), h[1].mean(0)])
+    np.testing.assert_array_equal(headed(spec.VectorHead(), given)[1], h)
+    unit = headed(spec.VectorHead(pool="mean", normalise=True), given)[1]
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=-1), 1)
+    with pytest.raises(InputError, match="pool eos"):
+        headed(spec.VectorHead(pool="eos", eos_id=12))
+    matrix = np.random.default_rng(7).normal(size=(3, D))
+    classes = spec.ClassHead(n_classes=3, pool="last", bias=False)
+    np.testing.assert_allclose(headed(classes, given, head__projection__weight=matrix)[1], h[[0, 1], [3, 4]] @ matrix.T)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_shared_expert_joins_the_routed_ones(gated: bool) -> None:
+    expert = spec.Dense(d_ff=3, activation="identity", up_bias=False, down_bias=False)
+    shared = spec.SharedExpert(expert=expert, gated=gated)
+    moe = spec.MixtureOfExperts(n_experts=2, n_active=1, expert=expert, shared=shared)
+    record = decoder(moe, final_norm=spec.NoNorm(), head=spec.VectorHead())
+    rng, table = np.random.default_rng(9), frame()["embedding.tokens.weight"]
+    ups, downs = rng.normal(size=(3, 3, D)), rng.normal(size=(3, D, 3))
+    arrays = {"router.weight": np.zeros((2, D)), "router.bias": [0.0, 1.0], "norm_in.weight": np.ones(D)}
+    arrays |= {"shared_gate.weight": np.zeros((1, D))} if gated else {}
+    for name, up, down in zip(("experts.0", "experts.1", "shared"), ups, downs, strict=True):
+        arrays |= {f"{name}.up_proj.weight": up, f"{name}.down_proj.weight": down}
+    named = {f"blocks.0.ffn.{name}": array for name, array in arrays.items()}
+    got = forward(record, {"embedding.tokens.weight": table, **named}, IDS).output
+    h = rms_norm(table[IDS], eps=1e-6)
+    of_shared = h @ ups[2].T @ downs[2].T * (0.5 if gated else 1.0)
+    np.testing.assert_allclose(got, table[IDS] + h @ ups[1].T @ downs[1].T + of_shared, rtol=1e-12)
 
 
 def test_positions_beyond_a_learned_table_are_refused() -> None:

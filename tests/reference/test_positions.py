@@ -135,8 +135,18 @@ def test_yarn_keeps_fast_pairs_and_divides_slow_ones() -> None:
     np.testing.assert_allclose(got[turns > 45], kept[turns > 45])
     np.testing.assert_allclose(got[turns < 0.7], kept[turns < 0.7] / 4)
     assert (np.diff(got / kept) <= 1e-15).all() and ((got < kept) & (got > kept / 4)).any()
-    whole, real = (p.yarn_frequencies(64, 1e4, 4.0, 2048, (32.0, 1.0, truncate)) for truncate in (True, False))
-    assert np.abs(whole - real).max() > 1e-6
+
+
+def test_yarn_rounds_the_ramp_outwards_to_whole_pairs() -> None:
+    """32 turns fall on pair 8.06 and 1 turn on pair 20.11: the ramp runs from 8 to 21, or between the two."""
+    whole, exact = (
+        p.yarn_frequencies(64, 1e4, 4.0, 2048, (32.0, 1.0, truncate)) / p.rope_frequencies(64)
+        for truncate in (True, False)
+    )
+    np.testing.assert_allclose(whole[[8, 9, 20, 21]], [1, 1 - 0.75 / 13, 1 - 0.75 * 12 / 13, 0.25], rtol=1e-13)
+    ends = [64 * math.log(2048 / (turns * 2 * math.pi)) / (2 * math.log(1e4)) for turns in (32, 1)]
+    np.testing.assert_allclose(exact[[8, 21]], [1, 0.25])
+    np.testing.assert_allclose(exact[9], 1 - 0.75 * (9 - ends[0]) / (ends[1] - ends[0]), rtol=1e-13)
 
 
 def test_llama3_keeps_short_waves_divides_long_ones_and_blends() -> None:
