@@ -2,8 +2,8 @@
 
 State: `orders` two lists of at most 8 words; `watch` a word of both; `pe` whether a position signal is added, and
 `signal` which one: `sines` (rows sin pos, cos pos) or `counting` (pos itself added to every number); `start` the
-first word's position; `causal` whether a word sees only itself and those before it; `vectors` two numbers a word
-(a word that has none gets two made from its letters).
+first word's position; `causal` whether a word sees only itself and those before it; `vectors` two numbers a word, over
+those of cat, dog and car (a word that has none gets two made from its letters).
 
 Result: `orders`, for each `words`, `positions`, `vectors` [L, 2], `signal` [L, 2] (what is added), `inputs` [L, 2],
 `weights` [L, L], `outputs` [L, 2], `watched` (index of the watched word), `output` (its two numbers); `difference`
@@ -108,10 +108,11 @@ def _vectors(values: State) -> dict[str, list[float]]:
     vectors = values.values["vectors"]
     if not isinstance(vectors, dict) or len(vectors) > 64:
         raise values.refuse("vectors", "two numbers for each of at most 64 words")
-    return {
-        str(word): State("order", {"vectors": None}, {"vectors": pair}).array("vectors", (2,), 100).tolist()
-        for word, pair in vectors.items()
-    }
+    return VECTORS | {word: _pair(f"vectors.{word}", pair) for word, pair in vectors.items()}
+
+
+def _pair(name: str, pair: Any) -> list[float]:
+    return State("order", {name: None}, {name: pair}).array(name, (2,), 100).tolist()
 
 
 def _sentence(watch: str, result: dict) -> str:

@@ -1,7 +1,7 @@
 """Lab `pe`: the positional encoding as a picture.
 
-State: `L` positions, `d` columns (even), `row` the picked position (below L); `word` four numbers and `factor` what
-they are multiplied by in the worked example.
+State: `L` positions and `d` columns (even), L * d at most 4,096; `row` the picked position (below L); `word` four
+numbers and `factor` what they are multiplied by in the worked example.
 
 Result: `table` [L, d] between -1 and 1; `row` and `vector` (the picked row); `speeds` [d/2] radians a position and
 `turns` [d/2], the positions of one full turn; `rotation` for each pair the 2x2 matrix that turns any row's pair into
@@ -22,12 +22,15 @@ from cutaway.reference.functions import Array
 from cutaway.reference.positions import sinusoidal, sinusoidal_frequencies
 
 DEFAULT: dict[str, Any] = {"L": 16, "d": 8, "row": 3, "word": [-0.77, -0.62, 0.91, -0.28], "factor": 2.0}
+MOST_NUMBERS = 4096
 
 
 def run(state: dict) -> dict:
     """PE[pos] = sin, cos of pos / 10000^(2k/d) in columns 2k, 2k+1 (arXiv:1706.03762)."""
     values = State("pe", DEFAULT, state)
-    length, width = values.whole("L", 1, 64), values.whole("d", 2, 64, step=2)
+    length, width = values.whole("L", 1, 64), values.whole("d", 2, 512, step=2)
+    if length * width > MOST_NUMBERS:
+        raise values.refuse("L", f"at most {MOST_NUMBERS // width} with d {width}: the picture has {MOST_NUMBERS} cells")
     row = values.whole("row", 0, length - 1)
     table, speeds = sinusoidal(np.arange(length), width), sinusoidal_frequencies(width)
     worked = _worked(values.array("word", (4,), 100), values.number("factor", -100, 100), width)
