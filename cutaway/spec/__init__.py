@@ -20,6 +20,7 @@ from cutaway.spec.attention import (
     sizes,
 )
 from cutaway.spec.block import Block, Branch, Repeat, Stage
+from cutaway.spec.checks import Problem, check, problems
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import (
     Dense,
@@ -31,6 +32,7 @@ from cutaway.spec.feedforward import (
     SharedExpert,
     gated_d_ff,
 )
+from cutaway.spec.files import load, parse, read, schema, to_json, to_toml
 from cutaway.spec.generation import Generation
 from cutaway.spec.head import ClassHead, LanguageHead, MaskedHead, NoTransform, Transform, VectorHead
 from cutaway.spec.model import (
@@ -46,6 +48,8 @@ from cutaway.spec.model import (
     stacks,
 )
 from cutaway.spec.norms import LayerNorm, NoNorm, RMSNorm
+from cutaway.spec.override import set_values
+from cutaway.spec.pairs import Pair, kinds_in, legal_pairs, pairs_in, placement
 from cutaway.spec.positions import (
     ALiBi,
     ByColumn,
@@ -66,6 +70,85 @@ from cutaway.spec.positions import (
 from cutaway.spec.record import Record
 from cutaway.spec.residual import Add, NoResidual
 
-__all__ = [name for name in dir() if not name.startswith("_") and name[0].isupper()] + [
-    "expand", "gated_d_ff", "sizes", "stacks",
-]  # fmt: skip
+__all__ = [
+    "ADAPTER",
+    "ALiBi",
+    "Add",
+    "Block",
+    "Branch",
+    "ByColumn",
+    "CausalMask",
+    "ChunkedMask",
+    "ClassHead",
+    "Cross",
+    "Decoder",
+    "Dense",
+    "Dropout",
+    "DynamicScaling",
+    "Encoder",
+    "EncoderDecoder",
+    "FromIds",
+    "FromMask",
+    "FullMask",
+    "Gated",
+    "Generation",
+    "LanguageHead",
+    "Latent",
+    "LayerNorm",
+    "Learned",
+    "LinearScaling",
+    "Llama3Scaling",
+    "LongRopeScaling",
+    "MaskedHead",
+    "MixtureOfExperts",
+    "Model",
+    "MultiHead",
+    "NoAttention",
+    "NoCross",
+    "NoFeedForward",
+    "NoNorm",
+    "NoPositions",
+    "NoQKNorm",
+    "NoResidual",
+    "NoScaling",
+    "NoSharedExpert",
+    "NoTransform",
+    "Pair",
+    "PrefixDecoder",
+    "PrefixMask",
+    "Problem",
+    "QKNorm",
+    "RMSNorm",
+    "Record",
+    "Repeat",
+    "RoPE",
+    "Router",
+    "SharedExpert",
+    "Side",
+    "Sinusoidal",
+    "SlidingMask",
+    "Stage",
+    "T5Buckets",
+    "TokenEmbedding",
+    "Transform",
+    "TwoSidedMask",
+    "VectorHead",
+    "YarnScaling",
+    "check",
+    "expand",
+    "gated_d_ff",
+    "kinds_in",
+    "legal_pairs",
+    "load",
+    "pairs_in",
+    "parse",
+    "placement",
+    "problems",
+    "read",
+    "schema",
+    "set_values",
+    "sizes",
+    "stacks",
+    "to_json",
+    "to_toml",
+]

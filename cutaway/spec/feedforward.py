@@ -65,6 +65,9 @@ class SharedExpert(Record):
     gated: bool = False
 
 
+Shared = Annotated[NoSharedExpert | SharedExpert, Field(discriminator="kind")]
+
+
 class Router(Record):
     """Which experts a token takes, and with what weights.
 
@@ -98,7 +101,7 @@ class MixtureOfExperts(Record):
     n_active: Count
     expert: Expert
     router: Router = Router()
-    shared: Annotated[NoSharedExpert | SharedExpert, Field(discriminator="kind")] = NoSharedExpert()
+    shared: Shared = NoSharedExpert()
     load_balance: Annotated[float, Field(ge=0.0)] = 0.0
 
 

@@ -101,7 +101,7 @@ class EncoderDecoder(Record):
 Model = Decoder | PrefixDecoder | Encoder | EncoderDecoder
 Spec = Annotated[Model, Field(discriminator="kind")]
 ADAPTER: TypeAdapter[Model] = TypeAdapter(Spec)
-KINDS: dict[str, type[Decoder] | type[PrefixDecoder] | type[Encoder] | type[EncoderDecoder]] = {
+KINDS: dict[str, type[Decoder | PrefixDecoder | Encoder | EncoderDecoder]] = {
     "decoder": Decoder,
     "prefix": PrefixDecoder,
     "encoder": Encoder,
