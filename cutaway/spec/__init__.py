@@ -67,6 +67,7 @@ from cutaway.spec.positions import (
     T5Buckets,
     YarnScaling,
 )
+from cutaway.spec.presets import about, names, preset
 from cutaway.spec.record import Record
 from cutaway.spec.residual import Add, NoResidual
 
@@ -134,15 +135,18 @@ __all__ = [
     "TwoSidedMask",
     "VectorHead",
     "YarnScaling",
+    "about",
     "check",
     "expand",
     "gated_d_ff",
     "kinds_in",
     "legal_pairs",
     "load",
+    "names",
     "pairs_in",
     "parse",
     "placement",
+    "preset",
     "problems",
     "read",
     "schema",
