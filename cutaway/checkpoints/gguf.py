@@ -233,10 +233,10 @@ class _Header:
         return items
 
     def read_tensors(self, n_tensors: int) -> dict[str, TensorInfo]:
-        if int(self.plain("split.count", 1)) > 1:
+        if self.whole("split.count", 1) > 1:
             self.fail("this is one of several parts", "join them with llama.cpp's `llama-gguf-split --merge` first")
-        alignment = self.plain("general.alignment", 32)
-        if not isinstance(alignment, int) or not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        alignment = self.whole("general.alignment", 32)
+        if not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             self.fail(f"general.alignment is {alignment}, not a power of two from 8 to {MAX_ALIGNMENT}")
         entries = [self.entry(i) for i in range(n_tensors)]
         data_start = -(-self.at // alignment) * alignment
@@ -256,8 +256,11 @@ class _Header:
                 self.fail(f"{before.name} and {after.name} overlap")
         return tensors
 
-    def plain(self, key: str, default: int) -> Any:
-        return self.fields[key].value if key in self.fields else default
+    def whole(self, key: str, default: int) -> int:
+        value = self.fields[key].value if key in self.fields else default
+        if not isinstance(value, int):
+            self.fail(f"{key} is no whole number")
+        return value
 
     def entry(self, i: int) -> tuple[str, tuple[int, ...], BlockType, int]:
         name = self.text(f"the name of tensor {i}")

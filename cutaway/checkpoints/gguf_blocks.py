@@ -42,9 +42,9 @@ BY_NAME = {
         BlockType("F64", 28, 1, 8), BlockType("I8", 24, 1, 1), BlockType("I16", 25, 1, 2),
         BlockType("I32", 26, 1, 4), BlockType("I64", 27, 1, 8), BlockType("Q4_0", 2, 32, 18),
         BlockType("Q4_1", 3, 32, 20), BlockType("Q5_0", 6, 32, 22), BlockType("Q5_1", 7, 32, 24),
-        BlockType("Q8_0", 8, 32, 34), BlockType("Q8_1", 9, 32, 36), BlockType("Q2_K", 10, 256, 84),
+        BlockType("Q8_0", 8, 32, 34), BlockType("Q2_K", 10, 256, 84),
         BlockType("Q3_K", 11, 256, 110), BlockType("Q4_K", 12, 256, 144), BlockType("Q5_K", 13, 256, 176),
-        BlockType("Q6_K", 14, 256, 210), BlockType("Q8_K", 15, 256, 292), BlockType("IQ2_XXS", 16, 256, 66),
+        BlockType("Q6_K", 14, 256, 210), BlockType("IQ2_XXS", 16, 256, 66),
         BlockType("IQ2_XS", 17, 256, 74), BlockType("IQ3_XXS", 18, 256, 98), BlockType("IQ1_S", 19, 256, 50),
         BlockType("IQ4_NL", 20, 32, 18), BlockType("IQ3_S", 21, 256, 110), BlockType("IQ2_S", 22, 256, 82),
         BlockType("IQ4_XS", 23, 256, 136), BlockType("IQ1_M", 29, 256, 56), BlockType("TQ1_0", 34, 256, 54),
@@ -59,8 +59,7 @@ def dequantize(raw: Array, kind: BlockType, out: Array | None = None) -> Array:
 
     Besides the output it needs a few times 512 KB, however large the tensor is.
 
-    Raises ValueError when the bytes are not whole blocks or the output does not fit, NotImplementedError for a type
-    that holds no weights (Q8_1 and Q8_K are only ever used inside a product).
+    Raises ValueError when the bytes are not whole blocks or the output does not fit.
     """
     flat = raw.reshape(-1).view(np.uint8)
     n, rest = divmod(flat.size, kind.n_bytes)
@@ -81,11 +80,9 @@ def dequantize(raw: Array, kind: BlockType, out: Array | None = None) -> Array:
 def _unpacker(kind: BlockType) -> Unpack:
     if kind.name in UNPACK:
         return UNPACK[kind.name]
-    from cutaway.checkpoints.gguf_grids import UNPACK as grids
+    from cutaway.checkpoints import gguf_grids  # the rarer types, and the tables that they need
 
-    if kind.name not in grids:
-        raise NotImplementedError(f"{kind.name} does not store weights")
-    return grids[kind.name]
+    return gguf_grids.UNPACK[kind.name]
 
 
 def plain(dtype: torch.dtype) -> Unpack:

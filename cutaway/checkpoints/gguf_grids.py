@@ -15,7 +15,7 @@ from cutaway.checkpoints.gguf_blocks import Array, Unpack, bits, crumbs, half, n
 __all__ = ["UNPACK"]
 
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-E2M1_VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
 
 
 @cache
@@ -143,23 +143,19 @@ def tq2_0(blocks: Array, out: Array) -> None:
 
 
 def mxfp4(blocks: Array, out: Array) -> None:
-    """Elements E2M1, one power of two for 32 of them (OCP Microscaling Formats, 2023)."""
-    np.multiply(E2M1_VALUES[nibbles(blocks[:, 1:])], power_of_two(blocks[:, :1]), out=out)
-
-
-def power_of_two(exponents: Array) -> Array:
-    """E8M0: 2^(e - 127). Exact down to e = 0, which is below float32's normal numbers."""
-    return np.ldexp(np.float32(1), exponents.astype(np.int32) - 127)
+    """Elements E2M1, one power of two (E8M0, 2^(e - 127)) for 32 of them (OCP Microscaling Formats, 2023)."""
+    half_scale = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+    np.multiply(TWICE_E2M1[nibbles(blocks[:, 1:])], half_scale, out=out)
 
 
 def nvfp4(blocks: Array, out: Array) -> None:
     """Elements E2M1, one unsigned E4M3 for 16 of them."""
     code = blocks[:, :4].astype(np.int32)
     exponent, mantissa = code >> 3 & 15, (code & 7).astype(np.float32)
-    scale = np.where(exponent, np.ldexp(1 + mantissa / 8, exponent - 7), np.ldexp(mantissa, -9))
-    scale[(code == 0) | (code == 127)] = 0
-    values = E2M1_VALUES[nibbles(blocks[:, 4:].reshape(-1, 4, 8))]
-    np.multiply(values, scale[..., None].astype(np.float32), out=out.reshape(values.shape))
+    half_scale = np.where(exponent, np.ldexp(1 + mantissa / 8, exponent - 8), np.ldexp(mantissa, -10))
+    half_scale[code == 127] = 0  # the code for NaN
+    values = TWICE_E2M1[nibbles(blocks[:, 4:].reshape(-1, 4, 8))]
+    np.multiply(values, half_scale[..., None], out=out.reshape(values.shape))
 
 
 UNPACK: dict[str, Unpack] = {
