@@ -1,0 +1,93 @@
+"""A foreign configuration, read strictly: every key is used, ignored by name, or an error."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from typing import Any
+
+from cutaway.errors import CheckpointError
+
+_REQUIRED: Any = object()
+
+
+class Config:
+    """Takes keys out of a foreign configuration and remembers what became of each.
+
+    `used`: keys read; `defaulted`: keys that were absent and the value that their own software takes then;
+    `ignored`: keys without a meaning here, each with the reason.
+    """
+
+    def __init__(self, data: dict[str, Any], where: str) -> None:
+        self.data, self.where = data, where
+        self.used: dict[str, Any] = {}
+        self.defaulted: dict[str, Any] = {}
+        self.ignored: dict[str, str] = {}
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there with a value (null counts as absent)."""
+        return self.data.get(key) is not None
+
+    def take(self, key: str, default: Any = _REQUIRED) -> Any:
+        """The value of a key, or of the first of several names `a|b`; absent: `default`, noted; without one an error."""
+        for name in key.split("|"):
+            if name in self.data:
+                self.used[name] = self.data[name]
+            if self.has(name):
+                return self.data[name]
+        if default is _REQUIRED:
+            raise CheckpointError(f"{self.where}: {key.split('|')[0]} is missing, and nothing can stand for it")
+        self.defaulted[key.split("|")[0]] = default
+        return default
+
+    def integer(self, key: str, default: Any = _REQUIRED) -> int:
+        return self._typed(key, default, int, "a whole number")
+
+    def number(self, key: str, default: Any = _REQUIRED) -> float:
+        return float(self._typed(key, default, (int, float), "a number"))
+
+    def flag(self, key: str, default: Any = _REQUIRED) -> bool:
+        value = self.take(key, default)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.where}: {key} is {value!r}, expected true or false")
+        return value
+
+    def choice(self, key: str, names: dict[str, str], default: Any = _REQUIRED) -> str:
+        """Our name for a value of theirs."""
+        value = self.take(key, default)
+        if value not in names:
+            raise CheckpointError(f"{self.where}: {key} is {value!r}; known are {', '.join(sorted(names))}")
+        return names[value]
+
+    def expect(self, key: str, *values: Any) -> None:
+        """The key is absent or has one of these values; anything else is a model that we would run wrongly."""
+        if key in self.data:
+            self.used[key] = self.data[key]
+            if self.data[key] not in values:
+                raise CheckpointError(
+                    f"{self.where}: {key} is {self.data[key]!r}, which is not supported (only {values[0]!r})"
+                )
+
+    def ignore(self, reasons: dict[str, str]) -> None:
+        """Keys (patterns with *) that change nothing here."""
+        for key in self.data:
+            for pattern, reason in reasons.items():
+                if key not in self.used and fnmatch.fnmatchcase(key, pattern):
+                    self.ignored[key] = reason
+
+    def finish(self) -> None:
+        """Raises CheckpointError for keys that nobody took."""
+        left = [key for key in self.data if key not in self.used and key not in self.ignored]
+        if left:
+            close = difflib.get_close_matches(left[0], [*self.used, *self.defaulted], n=1)
+            hint = f" (near {close[0]})" if close else ""
+            raise CheckpointError(
+                f"{self.where}: {', '.join(sorted(left))}{hint} not understood; a key that is not understood could "
+                "change what the model computes, so it is not loaded"
+            )
+
+    def _typed(self, key: str, default: Any, kinds: Any, what: str) -> Any:
+        value = self.take(key, default)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise CheckpointError(f"{self.where}: {key} is {value!r}, expected {what}")
+        return value

@@ -1,0 +1,73 @@
+"""What a family of checkpoints is to us: a translation of its configuration and a table of its tensor names."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+from cutaway import spec
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.rules import Rule
+from cutaway.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """The same for one architecture of GGUF files; `keys` there carry the architecture's name as a prefix."""
+
+    architecture: str
+    to_spec: Callable[[Config], spec.Model]
+    rules: Callable[[spec.Model], list[Rule]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """`model_types` of config.json that it reads. All functions are pure.
+
+    to_spec: configuration to spec (the class named in `architectures` decides the head). to_config: the reverse, for
+    export, which is refused unless to_spec gives the same spec back. rules: their tensor names. `ignored_tensors`:
+    patterns of leftover buffers. `renamed`: names of older files to today's. `ignored_keys`: keys of the
+    configuration without a meaning here, with the reason.
+    """
+
+    model_types: tuple[str, ...]
+    to_spec: Callable[[Config], spec.Model]
+    rules: Callable[[spec.Model], list[Rule]]
+    to_config: Callable[[spec.Model], dict[str, object]]
+    ignored_tensors: tuple[str, ...] = ()
+    renamed: Callable[[str], str] = str
+    ignored_keys: dict[str, str] = field(default_factory=dict)
+    gguf: tuple[Gguf, ...] = ()
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """All families, one from each module of `checkpoints.families` (a module may define several: FAMILIES)."""
+    package = importlib.import_module("cutaway.checkpoints.families")
+    found: list[Family] = []
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        found.extend(module.FAMILIES)
+    return tuple(found)
+
+
+def family_of(model_type: str, where: str) -> Family:
+    """The family of a config.json's model_type."""
+    for family in families():
+        if model_type in family.model_types:
+            return family
+    known = sorted(name for family in families() for name in family.model_types)
+    raise CheckpointError(f"{where}: model_type {model_type!r} is not known; known are {', '.join(known)}")
+
+
+def gguf_of(architecture: str, where: str) -> Gguf:
+    """The description of a GGUF architecture."""
+    for family in families():
+        for each in family.gguf:
+            if each.architecture == architecture:
+                return each
+    known = sorted(each.architecture for family in families() for each in family.gguf)
+    raise CheckpointError(f"{where}: architecture {architecture!r} is not known; known are {', '.join(known)}")

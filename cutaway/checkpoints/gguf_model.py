@@ -1,0 +1,71 @@
+"""A model out of one GGUF file: its keys to a spec, its blocks to weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import gguf_of
+from cutaway.checkpoints.fill import Filled, fill
+from cutaway.checkpoints.gguf import GGUF
+from cutaway.errors import CheckpointError
+from cutaway.models import Transformer, build
+
+BOOKKEEPING = {
+    "general.*": "bookkeeping",
+    "tokenizer.*": "the tokenizer's",
+    "quantize.*": "how the file was made",
+    "split.*": "how the file was made",
+    "*.rope.scaling.finetuned": "bookkeeping",
+}
+
+
+class GgufSource:
+    """The tensors of an open file."""
+
+    def __init__(self, file: GGUF) -> None:
+        self.file, self.where = file, str(file.path)
+
+    def names(self) -> Iterable[str]:
+        return self.file.tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.file.tensors[name].shape
+
+    def read(self, name: str, out: Tensor | None = None) -> Tensor:
+        return self.file.read(name, out)
+
+
+def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
+    """The spec that a file's keys describe, and what became of each of them."""
+    values = file.values
+    architecture = values.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise CheckpointError(f"{file.path}: general.architecture is missing; the file is no language model")
+    described = gguf_of(architecture, str(file.path))
+    prefix = architecture + "."
+    keys = {key.removeprefix(prefix): value for key, value in values.items()}
+    n_rows = next((info.shape[0] for name, info in file.tensors.items() if name == "token_embd.weight"), None)
+    config = Config(keys | {"tied": "output.weight" not in file.tensors, "n_embedding_rows": n_rows}, str(file.path))
+    record = described.to_spec(config)
+    config.ignore(BOOKKEEPING | {"tied": "derived", "n_embedding_rows": "derived"})
+    config.finish()
+    stops = [keys[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in keys]
+    pad = keys.get("tokenizer.ggml.padding_token_id", "none")
+    generation = spec.Generation(stop_ids=tuple(dict.fromkeys(int(i) for i in stops)), pad_id=pad)
+    return record.replace(name=str(values.get("general.name", file.path.stem)), generation=generation), config
+
+
+def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Filled, Config, GGUF]:
+    """The model of a file with every block unpacked to `dtype`."""
+    file = GGUF(path)
+    record, config = read_spec(file)
+    described = gguf_of(file.values["general.architecture"], str(path))
+    model = build(record)
+    report = fill(model, GgufSource(file), described.rules(record), dtype, ("rope_freqs.weight",))
+    return model.eval(), report, config, file

@@ -1,0 +1,101 @@
+"""Hugging Face folders: config.json, generation_config.json and safetensors, read strictly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutaway import spec
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.fill import Filled, fill
+from cutaway.checkpoints.native import SafetensorsFolder
+from cutaway.errors import CheckpointError
+from cutaway.models import Transformer, build
+
+BOOKKEEPING = {
+    "architectures": "read for the head", "model_type": "names the family", "transformers_version": "bookkeeping",
+    "torch_dtype": "the caller chooses the dtype", "dtype": "the caller chooses the dtype", "_name_or_path": "bookkeeping",
+    "use_cache": "the caller owns the cache", "initializer_range": "training only", "return_dict": "an API switch",
+    "output_attentions": "an API switch", "output_hidden_states": "an API switch", "_attn_implementation*": "an API switch",
+    "problem_type": "training only", "id2label": "names only", "label2id": "names only", "torchscript": "an API switch",
+    "chunk_size_feed_forward": "changes memory only", "is_encoder_decoder": "the family says so",
+    "sep_token_id": "the tokenizer's", "cls_token_id": "the tokenizer's", "mask_token_id": "the tokenizer's",
+    "unk_token_id": "the tokenizer's", "tokenizer_class": "the tokenizer's", "task_specific_params": "advice",
+    "finetuning_task": "bookkeeping", "auto_map": "code of the folder is never run", "pruned_heads": "bookkeeping",
+    "add_cross_attention": "the family says so", "tie_encoder_decoder": "the family says so", "is_decoder": "the family says so",
+    "cross_attention_hidden_size": "the family says so", "prefix": "bookkeeping", "bos_token_id": "the tokenizer's", "eos_token_id": "read for generation", "pad_token_id": "read for generation",
+    "decoder_start_token_id": "read for generation", "forced_*": "read for generation",
+}  # fmt: skip
+
+
+def read_config(folder: Path) -> Config:
+    """config.json of a folder."""
+    return Config(_json(folder / "config.json"), str(folder / "config.json"))
+
+
+def read_spec(folder: Path) -> tuple[spec.Model, Config]:
+    """The spec that the folder's configuration describes, and what became of each of its keys."""
+    config = read_config(folder)
+    family = family_of(str(config.data.get("model_type")), config.where)
+    record = family.to_spec(config)
+    config.ignore(BOOKKEEPING | family.ignored_keys)
+    config.finish()
+    return record.replace(name=record.name or folder.name, generation=read_generation(folder, record, config)), config
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Filled, Config]:
+    """The model of a folder, in `dtype` whatever its files hold (a wider dtype holds bf16 and f16 exactly)."""
+    record, config = read_spec(folder)
+    family = family_of(config.data["model_type"], config.where)
+    model = build(record)
+    source = SafetensorsFolder(folder)
+    report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.renamed)
+    return model.eval(), report, config
+
+
+def read_generation(folder: Path, record: spec.Model, config: Config) -> spec.Generation:
+    """Defaults of generation: generation_config.json first, config.json where it is silent, then the family's."""
+    path = folder / "generation_config.json"
+    table = _json(path) if path.is_file() else {}
+    merged = {key: table.get(key, config.data.get(key)) for key in {*table, *config.data}}
+
+    def ids(key: str) -> tuple[int, ...]:
+        value = merged.get(key)
+        return () if value is None else tuple(value) if isinstance(value, list) else (value,)
+
+    def one(key: str) -> Any:
+        return ids(key)[0] if ids(key) else "none"
+
+    sampled = table.get("do_sample", False)
+    temperature = float(table.get("temperature") or 1.0) if sampled else 0.0
+    return record.generation.replace(
+        temperature=temperature,
+        top_k=int(table.get("top_k") or 0) if sampled else 0,
+        top_p=float(table.get("top_p") or 1.0) if sampled else 1.0,
+        min_p=float(table.get("min_p") or 0.0) if sampled else 0.0,
+        repetition_penalty=float(table.get("repetition_penalty") or 1.0),
+        n_beams=int(table.get("num_beams") or 1),
+        length_penalty=float(table.get("length_penalty", 1.0) or 0.0),
+        stop_ids=tuple(dict.fromkeys(ids("eos_token_id"))),
+        start_id=one("decoder_start_token_id"),
+        forced_ids=ids("forced_bos_token_id"),
+        end_forced_id=one("forced_eos_token_id"),
+        suppressed_ids=ids("suppress_tokens") + tuple(i for row in table.get("bad_words_ids") or [] if len(row) == 1 for i in row),
+        pad_id=one("pad_token_id"),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file; a model folder has one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not valid JSON ({error}); fetch the model again") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: holds a {type(data).__name__}, expected a table of keys")
+    return data
