@@ -1,0 +1,3 @@
+from cutaway.cli.app import main
+
+main()

@@ -1,0 +1,130 @@
+"""What `load` returns: a model with its tokenizer and its defaults of generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.checkpoints import gguf_model, hf, native
+from cutaway.checkpoints.pull import KNOWN, pull
+from cutaway.errors import CheckpointError, InputError
+from cutaway.generation.loop import Plan, Result, stream
+from cutaway.models import Transformer, build
+from cutaway.tokenizers.from_gguf import from_gguf
+from cutaway.tokenizers.streaming import StopStrings, Stream
+from cutaway.tokenizers.tokenizer import Tokenizer
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass
+class Loaded:
+    """A model ready to run; `tokenizer` is None where the checkpoint has none, and ids are then given and returned.
+
+    `notes` say what was assumed while reading the configuration.
+    """
+
+    model: Transformer
+    tokenizer: Tokenizer | None
+    path: str
+    notes: dict[str, Any] = field(default_factory=dict)
+    last: Result | None = None
+
+    @property
+    def spec(self) -> spec.Model:
+        return self.model.spec
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of ids [B T]."""
+        with torch.no_grad():
+            return self.model(ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text as it is."""
+        if self.tokenizer is None:
+            raise InputError(f"{self.path}: the model has no tokenizer; give ids")
+        return self.tokenizer.encode(text)
+
+    def stream(self, text: str, seed: int = 0, **options: Any) -> Iterator[str]:
+        """Pieces of the continuation, whole characters only; stop strings end it and are not shown."""
+        yield from self.stream_ids(self.encode(text), seed, **options)
+
+    def stream_ids(self, ids: list[int], seed: int = 0, **options: Any) -> Iterator[str]:
+        """As `stream`, after a prompt of ids."""
+        assert self.tokenizer is not None
+        chosen = self.spec.generation.replace(**options)
+        pieces = Stream(self.tokenizer, ids, skip_special=True)
+        stops = StopStrings(chosen.stop_strings)
+        for result in stream(self.model, [ids], chosen, Plan(seed=seed)):
+            self.last = result
+            shown = stops.push(pieces.push(result.rows[0].new[-1]))
+            if shown:
+                yield shown
+            if stops.found is not None:
+                result.rows[0].reason = f"the stop string {stops.found!r}"
+                return
+        yield stops.push(pieces.flush()) + stops.flush()
+
+    def generate(self, text: str, seed: int = 0, **options: Any) -> str:
+        """The continuation of a text; options are fields of spec.Generation (max_tokens, temperature, top_p, ...)."""
+        return "".join(self.stream(text, seed, **options))
+
+    def save(self, folder: str | Path) -> None:
+        """Write spec, weights and tokenizer into a folder that `load` opens."""
+        native.save(self.model, folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+
+
+def load(name: str | Path, dtype: torch.dtype = torch.float32) -> Loaded:
+    """A model by known name (`smollm2`), folder, GGUF file, preset or spec file (the last two with weights of seed 0).
+
+    Raises CheckpointError where nothing of that name is there.
+    """
+    name = str(name)
+    path = pull(name) if name in KNOWN else Path(name)
+    if path.is_file() and path.suffix == ".gguf":
+        model, _, config, file = gguf_model.load(path, dtype)
+        return Loaded(model, from_gguf(file.values, str(path)), str(path), config.defaulted)
+    if (path / native.SPEC).is_file():
+        model, _ = native.load(path, dtype)
+        return Loaded(model, _tokenizer(path), str(path))
+    if path.is_dir():
+        model, _, config = hf.load(path, dtype)
+        return Loaded(model, _tokenizer(path), str(path), config.defaulted)
+    if path.is_file() and path.suffix in (".toml", ".json"):
+        return Loaded(build(spec.load(path), seed=0, dtype=dtype).eval(), None, str(path))
+    if name in spec.names():
+        return Loaded(build(spec.preset(name), seed=0, dtype=dtype).eval(), None, name)
+    raise CheckpointError(
+        f"{name}: no such model; give a known name ({', '.join(KNOWN)}), a folder, a .gguf file, "
+        f"or a preset ({', '.join(spec.names()[:8])}, ...)"
+    )
+
+
+def _tokenizer(folder: Path) -> Tokenizer | None:
+    import json
+
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    backend = tokenizers.Tokenizer.from_file(str(path))
+    settings = folder / "tokenizer_config.json"
+    table = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    special = {}
+    for role in ("bos", "eos", "unk", "pad", "cls", "sep", "mask"):
+        token = table.get(f"{role}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        found = backend.token_to_id(token) if token else None
+        if found is not None:
+            special[role] = found
+    template = table.get("chat_template")
+    return Tokenizer(backend, special, {"default": template} if isinstance(template, str) else {})
