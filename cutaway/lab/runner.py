@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -80,7 +81,7 @@ class Job:
                 self._process = _start(folder, sink)
             timed_out = _wait(self._process, json.dumps(request).encode())
         report = self._report(folder, timed_out)
-        output = printed.read_bytes()[:MOST_OUTPUT].decode(errors="replace")
+        output = _left(printed)[:MOST_OUTPUT].decode(errors="replace")
         with self._lock:
             self.output = output
             if self.state == "running":
@@ -91,13 +92,10 @@ class Job:
         if timed_out or code in (-getattr(signal, "SIGXCPU", 24), -getattr(signal, "SIGKILL", 9)):
             return Report(False, [TOO_LONG])
         try:
-            text = (folder / worker.RESULT).read_text(encoding="utf-8")
-            return judge(self.exercise, json.loads(text))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # whatever an answer has left there
-            return Report(
-                False,
-                [f"The answer's process ended without a result (exit code {code}). Its limits may have ended it."],
-            )
+            return judge(self.exercise, json.loads(_left(folder / worker.RESULT)))
+        except Exception:  # noqa: BLE001 - an answer may have left anything there
+            said = f"The answer's process ended without a result (exit code {code}). Its limits may have ended it."
+            return Report(False, [said])
 
 
 class Runner:
@@ -170,6 +168,14 @@ def _wait(process: subprocess.Popen, request: bytes) -> bool:
         return True
     _kill(process)  # whatever it may have left behind in its group
     return False
+
+
+def _left(path: Path) -> bytes:
+    """What an answer has left in a file; nothing if it has put something else in the file's place."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(path.lstat().st_mode):
+            return path.read_bytes()
+    return b""
 
 
 def _kill(process: subprocess.Popen) -> None:
