@@ -34,11 +34,14 @@ def to_spec(config: Config) -> spec.Model:
         activation=config.choice("hidden_act", ACTIVATIONS),  # pyrefly: ignore
         gate_bias=ffn_bias, up_bias=ffn_bias, down_bias=ffn_bias,
     )  # fmt: skip
+    context = config.integer("max_position_embeddings")
+    if isinstance(attn.positions.scaling, spec.DynamicScaling):  # it is made to run past the trained length
+        context = int(context * attn.positions.scaling.factor)
     return assemble(
         attn, ffn, d_model, config.number("rms_norm_eps"),
         n_layers=config.integer("num_hidden_layers"),
         vocab_size=config.integer("vocab_size"),
-        context_length=config.integer("max_position_embeddings"),
+        context_length=context,
         tied=config.flag("tie_word_embeddings", False),
     )  # fmt: skip
 
@@ -82,11 +85,13 @@ def to_config(record: spec.Model) -> dict[str, Any]:
         raise CheckpointError("only a decoder with at least one layer can be written as this family")
     attn, ffn = (branch.part for branch in record.blocks[0].branches)
     n = spec.sizes(attn, record.d_model)
+    scaling = attn.positions.scaling
+    length = scaling.original_length if isinstance(scaling, spec.DynamicScaling) else record.context_length
     return {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_key_value_heads": n.n_kv_heads,
         "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": ffn.activation, "vocab_size": record.vocab_size,
-        "rms_norm_eps": record.final_norm.eps, "max_position_embeddings": record.context_length,
+        "rms_norm_eps": record.final_norm.eps, "max_position_embeddings": length,
         "tie_word_embeddings": record.head.tied, "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
         "rope_parameters": write_rope(attn.positions, n.head_dim),
     }  # fmt: skip
