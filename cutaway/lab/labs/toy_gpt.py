@@ -84,10 +84,7 @@ def encode(text: str) -> np.ndarray:
 
 def begin(recipe: Recipe, rng: np.random.Generator) -> Parameters:
     """Fresh weights [out, in]: normal numbers of variance 1/in, gains 1."""
-    model = {
-        "embedding": rng.normal(size=(len(CHARACTERS), WIDTH)),
-        "positions": rng.normal(size=(CONTEXT, WIDTH)),
-    }
+    model = {"embedding": rng.normal(size=(len(CHARACTERS), WIDTH)), "positions": rng.normal(size=(CONTEXT, WIDTH))}
     for i in range(recipe.layers):
         shapes = {"q": (WIDTH, WIDTH), "k": (WIDTH, WIDTH), "v": (WIDTH, WIDTH), "o": (WIDTH, WIDTH)}
         shapes |= {"up": (4 * WIDTH, WIDTH), "down": (WIDTH, 4 * WIDTH)}
