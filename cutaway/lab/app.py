@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.api import Json, routes
-from cutaway.lab.guard import FAILED, Access, Guard, Refusal
+from cutaway.lab.guard import FAILED, Access, Guard, RefusedError
 from cutaway.lab.runner import Runner
 
 STATIC = Path(__file__).parent / "static"
@@ -38,7 +38,7 @@ def make_app(access: Access, exercises: bool = True, static: Path = STATIC) -> G
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_exception_handler(CutawayError, _say)
     app.add_exception_handler(HTTPException, _say_http)
-    app.add_exception_handler(Refusal, _say_refusal)
+    app.add_exception_handler(RefusedError, _say_refusal)
     app.add_exception_handler(Exception, _say_failed)
     app.include_router(routes(runner, exercises))
     if (static / "index.html").is_file():
@@ -51,7 +51,9 @@ def make_app(access: Access, exercises: bool = True, static: Path = STATIC) -> G
 
 def error_parts(message: str) -> dict[str, str]:
     """ "lab rope: m is -1; it must be ..." as {"where": "lab rope", "what": "m is -1", "fix": "it must be ..."}."""
-    where, _, rest = message.rpartition(": ") if message.count(": ") == 1 else message.partition(": ")
+    where, colon, rest = message.partition(": ")
+    if not colon:
+        where, rest = "", message
     what, _, fix = rest.rpartition("; ")
     return {"where": where, "what": what or fix, "fix": fix if what else ""}
 
@@ -68,7 +70,7 @@ async def _say_http(request: Request, error: Exception) -> Json:
 
 
 async def _say_refusal(request: Request, error: Exception) -> Json:
-    refusal = error if isinstance(error, Refusal) else FAILED
+    refusal = error if isinstance(error, RefusedError) else FAILED
     return Json({"error": refusal.error}, status_code=refusal.status, headers={"connection": "close"})
 
 

@@ -48,7 +48,7 @@ class Access:
         return f"cutaway_lab_{min(self.hosts, default='').rpartition(':')[2]}"
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A request that goes no further, with what is said to it."""
 
     def __init__(self, status: int, where: str, what: str, fix: str) -> None:
@@ -57,7 +57,7 @@ class Refusal(Exception):
         self.error = {"where": where, "what": what, "fix": fix}
 
 
-FAILED = Refusal(500, "server", "it failed on this request", "look at the terminal of cutaway lab")
+FAILED = RefusedError(500, "server", "it failed on this request", "look at the terminal of cutaway lab")
 
 
 class Guard:
@@ -90,7 +90,7 @@ class Guard:
 
         try:
             await self._serve(scope, receive, sending)
-        except Refusal as refusal:
+        except RefusedError as refusal:
             if not started:
                 await _answer(sending, refusal, scope)
         except Exception:  # noqa: BLE001 - logged here; the client learns nothing of the inside
@@ -118,14 +118,14 @@ class Guard:
     def _check_host(self, headers: list[tuple[str, str]]) -> None:
         hosts, origins = _values(headers, "host"), _values(headers, "origin")
         if len(hosts) != 1 or hosts[0].lower() not in self.access.hosts:
-            raise Refusal(
+            raise RefusedError(
                 421, "host", "this is not a name of the lab's server", "use the address that cutaway lab printed"
             )
         sites = _values(headers, "sec-fetch-site")
         if any(origin != f"http://{hosts[0].lower()}" for origin in origins) or any(
             site not in _SITES for site in sites
         ):
-            raise Refusal(403, "origin", "the request comes from another page", "use the lab's own page")
+            raise RefusedError(403, "origin", "the request comes from another page", "use the lab's own page")
 
     def _check_cookie(self, headers: list[tuple[str, str]]) -> None:
         cookies: SimpleCookie = SimpleCookie()
@@ -137,12 +137,12 @@ class Guard:
         given = cookies.get(self.access.cookie)
         if given is None or not _equal(given.value, self.access.token):
             fix = "open the whole address that cutaway lab printed, token included"
-            raise Refusal(401, "token", "this browser has not been let in", fix)
+            raise RefusedError(401, "token", "this browser has not been let in", fix)
 
     async def _let_in(self, token: str, send: Send) -> None:
         """Trades the token for a cookie, so that it does not stay in the address."""
         if not _equal(token, self.access.token):
-            raise Refusal(401, "token", "this is not the token of this launch", "use the address printed last")
+            raise RefusedError(401, "token", "this is not the token of this launch", "use the address printed last")
         cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = _encoded({"location": "/", "set-cookie": cookie, "content-length": "0"})
         await send({"type": "http.response.start", "status": 303, "headers": headers})
@@ -163,7 +163,7 @@ def _limited(receive: Receive) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(deadline - loop.time(), 0.001))
         except TimeoutError:
-            raise Refusal(408, "request", "its body came too slowly", "send it again") from None
+            raise RefusedError(408, "request", "its body came too slowly", "send it again") from None
         read += len(message.get("body", b""))
         if read > LARGEST_BODY:
             raise _too_large()
@@ -174,8 +174,8 @@ def _limited(receive: Receive) -> Receive:
     return receiving
 
 
-def _too_large() -> Refusal:
-    return Refusal(413, "request", f"its body is larger than {LARGEST_BODY // 1024} KiB", "send less")
+def _too_large() -> RefusedError:
+    return RefusedError(413, "request", f"its body is larger than {LARGEST_BODY // 1024} KiB", "send less")
 
 
 def _values(headers: list[tuple[str, str]], name: str) -> list[str]:
@@ -198,7 +198,7 @@ def _caching(path: str, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes,
     return _encoded({"cache-control": "private, max-age=31536000, immutable" if lasting else "no-cache"})
 
 
-async def _answer(send: Send, refusal: Refusal, scope: Message) -> None:
+async def _answer(send: Send, refusal: RefusedError, scope: Message) -> None:
     """Says why: as a line of text to somebody who opens an address, as JSON to the page."""
     text = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
     line = "{where}: {what}; {fix}".format(**refusal.error)

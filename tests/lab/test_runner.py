@@ -150,7 +150,7 @@ def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
         "import os; os.remove('printed'); os.mkfifo('printed')",
         "import os; os.remove('printed')",
         "import sys; sys.stdout.close(); sys.stderr.close()",
-        "import sys; sys.setrecursionlimit(10**7)\ndef f(): return f()\nf()",
+        pytest.param("import sys; sys.setrecursionlimit(10**7)\ndef f(): return f()\nf()", marks=pytest.mark.slow),
         "def layer_norm(x, eps=0):\n    return type('T', (), {'__array__': lambda s: 1 / 0})()",
         "def layer_norm(x, eps=0):\n    return 10**5000",
         "import json; json.dump = None",

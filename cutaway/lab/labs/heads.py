@@ -124,7 +124,7 @@ def _n_heads(values: State) -> int:
 
 def _words(values: State) -> list[str]:
     words = values.values["words"]
-    if not isinstance(words, list) or not 2 <= len(words) <= 8 or any(word not in WORDS for word in words):
+    if not isinstance(words, list) or not 2 <= len(words) <= 8 or any(word not in list(WORDS) for word in words):
         raise values.refuse("words", f"a list of 2 to 8 of {', '.join(WORDS)}")
     return words
 
