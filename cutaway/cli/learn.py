@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
+    from cutaway.lab.exercises.exercise import Exercise
     from cutaway.lab.runner import Job
 
 app = App(name="learn", help="Write the parts of a Transformer yourself, in your own editor.")
@@ -32,8 +33,7 @@ def list_(*, folder: Path = Path(), json_: AsJson = False) -> None:
 
     rows = [(load(exercise_id), _file(folder, exercise_id)) for exercise_id in IDS]
     if json_:
-        print(json.dumps([{"id": e.id, "title": e.title, "signature": e.signature, "file": str(f) if f.exists() else None}
-                          for e, f in rows]))  # fmt: skip
+        print(json.dumps([_row(exercise, file) for exercise, file in rows]))
         return
     for exercise, file in rows:
         print(f"{exercise.id:<20}  {exercise.title:<34}  {file if file.exists() else ''}".rstrip())
@@ -107,6 +107,11 @@ def watch(exercise: str, *, folder: Path = Path()) -> None:
             if job.report.passed:
                 return
         time.sleep(0.3)
+
+
+def _row(exercise: Exercise, file: Path) -> dict[str, str | None]:
+    found = str(file) if file.exists() else None
+    return {"id": exercise.id, "title": exercise.title, "signature": exercise.signature, "file": found}
 
 
 def _run(exercise: str, folder: Path) -> Job:

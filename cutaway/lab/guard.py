@@ -61,7 +61,7 @@ FAILED = RefusedError(500, "server", "it failed on this request", "look at the t
 
 
 class Guard:
-    """Checks host, origin, cookie and size of every request; sets the security headers; hides every failure's inside."""
+    """Checks host, origin, cookie and size of every request, sets the security headers, hides a failure's inside."""
 
     def __init__(self, app: Any, access: Access) -> None:
         self.app = app

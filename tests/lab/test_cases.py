@@ -156,8 +156,8 @@ def rotated(inputs: Inputs, name: str) -> Any:
     if inputs["pos"] < 0:
         return exercise("rotate", np.array(inputs["v"], dtype=float), inputs["pos"], inputs["theta"])
     state = {"q": inputs["v"], "m": inputs["pos"], "theta": inputs["theta"]}
-    np.testing.assert_allclose(labs.run("rope", {"k": inputs["v"], "n": inputs["pos"], "theta": inputs["theta"]})["k_after"],
-                               labs.run("rope", state)["q_after"])  # fmt: skip
+    as_key = {"k": inputs["v"], "n": inputs["pos"], "theta": inputs["theta"]}
+    np.testing.assert_allclose(labs.run("rope", as_key)["k_after"], labs.run("rope", state)["q_after"])
     return labs.run("rope", state)["q_after"]
 
 
@@ -192,8 +192,9 @@ def decoder(x, n_blocks):
     h = layer_norm(x, 0.0)
     a = attention(h, causal_mask(len(x)))
     m = layer_norm(x + a, 0.0)
-    hidden = np.maximum(0, m @ W1 + b1)
-    return {"norm1": h, "attn": a, "after_attn": x + a, "norm2": m, "hidden": hidden, "ffn": ffn(m), "block_out": x + a + ffn(m)}
+    hidden, f = np.maximum(0, m @ W1 + b1), ffn(m)
+    steps = {"norm1": h, "attn": a, "after_attn": x + a, "norm2": m}
+    return {**steps, "hidden": hidden, "ffn": f, "block_out": x + a + f}
 """
     weights = {key: np.array(inputs[key], dtype=float) for key in ("W1", "b1", "W2", "b2")}
     code = load("decoder").solution + steps

@@ -160,16 +160,50 @@ ORACLES: dict[str, Any] = {
 # Answers that are right in another way, and wrong ones that nobody foresaw.
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("layer-norm", "import numpy as np\ndef layer_norm(x, eps=1e-5):\n    return (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + eps)"),
-        ("layer-norm", "def layer_norm(x, eps=1e-5):\n    x -= x.mean(-1, keepdims=True)\n    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)"),
-        ("rms-norm", "def rms_norm(x, eps=1e-6):\n    return x / (np.sqrt((x ** 2).mean(-1, keepdims=True)) + eps)"),
-        ("rotate", "import math\ndef rotate(v, pos, theta):\n    c, s = math.cos(pos * theta), math.sin(pos * theta)\n    return [v[0] * c - v[1] * s, v[0] * s + v[1] * c]"),
-        ("rotate", "def rotate(v, pos, theta):\n    z = complex(*v) * np.exp(1j * pos * theta)\n    return z.real, z.imag"),
-    ],
-)  # fmt: skip
+OTHER_FORMS = [
+    (
+        "layer-norm",
+        """
+def layer_norm(x, eps=1e-5):
+    return (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + eps)
+""",
+    ),
+    (
+        "layer-norm",
+        """
+def layer_norm(x, eps=1e-5):
+    x -= x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+""",
+    ),
+    (
+        "rms-norm",
+        """
+def rms_norm(x, eps=1e-6):
+    return x / (np.sqrt((x ** 2).mean(-1, keepdims=True)) + eps)
+""",
+    ),
+    (
+        "rotate",
+        """
+import math
+def rotate(v, pos, theta):
+    c, s = math.cos(pos * theta), math.sin(pos * theta)
+    return [v[0] * c - v[1] * s, v[0] * s + v[1] * c]
+""",
+    ),
+    (
+        "rotate",
+        """
+def rotate(v, pos, theta):
+    z = complex(*v) * np.exp(1j * pos * theta)
+    return z.real, z.imag
+""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "code"), OTHER_FORMS)
 def test_a_right_answer_of_another_form_passes(name: str, code: str) -> None:
     assert tried(load(name), code).passed
 

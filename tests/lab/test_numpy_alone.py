@@ -23,7 +23,8 @@ for name in BLOCKED:
     sys.modules[name] = None
 from cutaway.lab import labs
 states = {lab: [{}] for lab in labs.IDS}
-states["block"] += [{"design": d, "remove": [p]} for d in ("post", "modern", "encoder-decoder") for p in ("attn", "ffn")]
+designs = ("post", "modern", "encoder-decoder")
+states["block"] += [{"design": d, "remove": [p]} for d in designs for p in ("attn", "ffn")]
 results = {lab: [labs.run(lab, state) for state in given] for lab, given in states.items()}
 loaded = sorted(n for n in sys.modules if n.startswith("cutaway.") and sys.modules[n] is not None)
 import numpy

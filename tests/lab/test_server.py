@@ -86,7 +86,8 @@ def test_a_wrong_token_gets_no_cookie(page: Path, token: str) -> None:
 @pytest.mark.parametrize(
     "cookie",
     [
-        "", "cutaway_lab_8765=", "cutaway_lab_8765=wrong", f"cutaway_lab={ACCESS.token}", f"other={ACCESS.token}", "=;=;",
+        "", "cutaway_lab_8765=", "cutaway_lab_8765=wrong", f"cutaway_lab={ACCESS.token}", f"other={ACCESS.token}",
+        "=;=;",
         "\xff\xfe", f"cutaway_lab_8765={ACCESS.token}x", "a" * 5000,
     ],
 )  # fmt: skip
@@ -140,7 +141,8 @@ def asgi(app: Any, method: str, path: str, headers: list[tuple[str, str]], body:
     sent: list[dict] = []
     scope = {
         "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
-        "query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8765), "client": ("127.0.0.1", 1),
+        "query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8765),
+        "client": ("127.0.0.1", 1),
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
     }  # fmt: skip
 
@@ -272,7 +274,8 @@ def test_no_code_is_run_when_others_can_reach_the_server(page: Path) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"null", b"3", b'"x"', b"{}{}", b'{"state": 3}', b'{"state": {"m": NaN}}', b"\xff\xfe", b"\x00",
+        b"", b"{", b"[]", b"null", b"3", b'"x"', b"{}{}", b'{"state": 3}', b'{"state": {"m": NaN}}', b"\xff\xfe",
+        b"\x00",
         b'{"state": {"m": Infinity}}', b'{"state": {"m": 1e999}}', b"[" * 100_000, b'{"state":' * 20_000,
         b'{"state": {"m": ' + b"9" * 5000 + b"}}", b'{"state": {"\\ud800": 1}}', b'{"state": {"m": "\\ud800"}}',
     ],

@@ -46,8 +46,8 @@ EXERCISE = Exercise(
     title="Cross-attention",
     function="cross_attention",
     signature="cross_attention(x, memory, W_q, W_k, W_v)",
-    prompt="Let each row of `x` (T, D), the target, gather from `memory` (S, D), the encoder's output. One head, scores "
-    "divided by the root of their width. The whole source may be seen. The result has the shape (T, D).",
+    prompt="Let each row of `x` (T, D), the target, gather from `memory` (S, D), the encoder's output. One head, "
+    "scores divided by the root of their width. The whole source may be seen. The result has the shape (T, D).",
     starter=STARTER,
     solution=SOLUTION,
     hints=(

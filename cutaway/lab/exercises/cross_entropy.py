@@ -64,18 +64,14 @@ EXERCISE = Exercise(
         Mistake(
             "gradient's sign",
             swap(SOLUTION, ("gradient / len", "-gradient / len")),
-            "The loss is right. Its gradient has the wrong sign: softmax minus the right token, not the other way round.",
+            "The loss is right. Its gradient has the wrong sign: it is the softmax minus the right token.",
         ),
         Mistake(
             "nothing subtracted",
             swap(SOLUTION, ("    gradient[rows, targets] -= 1\n", "")),
             "The gradient is the softmax alone. Subtract 1 at each row's right token.",
         ),
-        Mistake(
-            "loss's sign",
-            swap(SOLUTION, ("-log_p", "log_p")),
-            "The loss is negative. It is minus the logarithm.",
-        ),
+        Mistake("loss's sign", swap(SOLUTION, ("-log_p", "log_p")), "The loss is negative. It is minus the logarithm."),
         Mistake(
             "base 2",
             swap(SOLUTION, (".mean()", ".mean() / np.log(2)")),
@@ -91,7 +87,7 @@ EXERCISE = Exercise(
             swap(
                 SOLUTION, ("log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))", "log_p = np.log(p)")
             ),
-            "A probability too small for a number became 0, and log 0 is infinite. Take the log softmax as one formula.",
+            "A probability too small for a number became 0, and log 0 is infinite. Take log softmax as one formula.",
         ),
         Mistake(
             "softmax over the rows",

@@ -62,15 +62,9 @@ EXERCISE = Exercise(
             ),
             "Your ReLU comes after W2. It belongs on the hidden layer, between W1 and W2.",
         ),
+        Mistake("b2 left out", swap(SOLUTION, (" + b2", "")), "b2 is missing: the second matrix has a bias too."),
         Mistake(
-            "b2 left out",
-            swap(SOLUTION, (" + b2", "")),
-            "b2 is missing: the second matrix has a bias too.",
-        ),
-        Mistake(
-            "b1 left out",
-            swap(SOLUTION, (" + b1", "")),
-            "b1 is missing: it decides, before ReLU, which units are on.",
+            "b1 left out", swap(SOLUTION, (" + b1", "")), "b1 is missing: it decides, before ReLU, which units are on."
         ),
         Mistake(
             "residual before ReLU",

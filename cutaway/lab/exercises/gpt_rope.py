@@ -82,8 +82,8 @@ EXERCISE = Exercise(
     title="The same GPT with RoPE",
     function="gpt",
     signature="gpt(ids, w), rope(x)",
-    prompt="Take the learned positions out of the model and turn q and k by their place instead. Write `rope` for heads "
-    "of shape (heads, L, H) and use it in `gpt`. The text may then be longer than the position table was.",
+    prompt="Take the learned positions out of the model and turn q and k by their place instead. Write `rope` for "
+    "heads of shape (heads, L, H) and use it in `gpt`. The text may then be longer than the position table was.",
     starter=STARTER,
     solution=SOLUTION,
     hints=(

@@ -149,7 +149,7 @@ def _difference_of_arrays(what: str, value: Any, expected: Any) -> str:
     place = tuple(int(i) for i in np.argwhere(wrong)[0]) if expected.shape else ()
     at = f" at {list(place)}" if place else ""
     if np.isnan(numbers[place]):
-        return f"{what} is nan{at}: somewhere 0 is divided by 0, or infinity by infinity. {expected[place]:.4f} was expected."
+        return f"{what} is nan{at}, where {expected[place]:.4f} was expected: somewhere 0 is divided by 0."
     return f"{what} is {numbers[place]:.4f}{at}; {expected[place]:.4f} was expected."
 
 

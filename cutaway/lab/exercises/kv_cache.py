@@ -65,8 +65,8 @@ EXERCISE = Exercise(
     title="A KV cache",
     function="attend_next",
     signature="attend_next(x, cache, W_q, W_k, W_v)",
-    prompt="Tokens come one at a time. Compute q, k and v of the newest token `x` alone, put its k and v behind those in "
-    "the cache, and attend to all of them. Return the output and the new cache `(keys, values)`. No mask is needed: "
+    prompt="Tokens come one at a time. Compute q, k and v of the newest token `x` alone, put its k and v behind those "
+    "in the cache, and attend to all of them. Return the output and the new cache `(keys, values)`. No mask is needed: "
     "only the past is there.",
     starter=STARTER,
     solution=SOLUTION,
@@ -94,7 +94,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "queries cached",
-            swap(SOLUTION, (JOINED, "np.vstack([cache[0], q]), np.vstack([cache[1], v])"), ("k[None], v", "q[None], v")),
+            swap(SOLUTION, (JOINED, JOINED.replace("k]", "q]")), ("k[None], v", "q[None], v")),
             "You store q. An old query is never needed again; keys and values are.",
         ),
         Mistake(

@@ -73,8 +73,8 @@ EXERCISE = Exercise(
     title="A modern block",
     function="modern_block",
     signature="modern_block(x, w)",
-    prompt="Put the parts together: pre-norm with RMSNorm, causal attention with RoPE on q and k, `W_o` behind it, then "
-    "SwiGLU. Each result is added to `x`. `w` is a dictionary of matrices; there is one head.",
+    prompt="Put the parts together: pre-norm with RMSNorm, causal attention with RoPE on q and k, `W_o` behind it, "
+    "then SwiGLU. Each result is added to `x`. `w` is a dictionary of matrices; there is one head.",
     starter=STARTER,
     solution=SOLUTION,
     hints=(

@@ -84,11 +84,7 @@ EXERCISE = Exercise(
             swap(SOLUTION, ("heads.swapaxes(0, 1).reshape", "heads.reshape")),
             "The heads are stacked below one another and then cut. Swap the axes back before you reshape.",
         ),
-        Mistake(
-            "no W_o",
-            swap(SOLUTION, (" @ W_o", "")),
-            "W_o is missing: it mixes what the heads have found.",
-        ),
+        Mistake("no W_o", swap(SOLUTION, (" @ W_o", "")), "W_o is missing: it mixes what the heads have found."),
         Mistake(
             "one head",
             swap(SOLUTION, ("    d_k =", "    n_heads = 1\n    d_k =")),
@@ -100,9 +96,7 @@ EXERCISE = Exercise(
             "Rows are keys and columns queries. A row must be a query: q @ k transposed.",
         ),
         Mistake(
-            "not scaled",
-            swap(SOLUTION, (" / np.sqrt(d_k)", "")),
-            "The scores are not divided by the root of d_k.",
+            "not scaled", swap(SOLUTION, (" / np.sqrt(d_k)", "")), "The scores are not divided by the root of d_k."
         ),
     ),
 )

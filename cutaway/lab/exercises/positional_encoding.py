@@ -31,8 +31,8 @@ EXERCISE = Exercise(
     title="The position table",
     function="positional_encoding",
     signature="positional_encoding(length, d_model)",
-    prompt="Return the table of shape `(length, d_model)` whose row `pos` holds, in columns 2k and 2k + 1, the sine and "
-    "the cosine of `pos / 10000 ** (2k / d_model)`. Rows count from 0; `d_model` is even.",
+    prompt="Return the table of shape `(length, d_model)` whose row `pos` holds, in columns 2k and 2k + 1, the sine "
+    "and the cosine of `pos / 10000 ** (2k / d_model)`. Rows count from 0; `d_model` is even.",
     starter=STARTER,
     solution=SOLUTION,
     hints=(

@@ -77,7 +77,7 @@ EXERCISE = Exercise(
         Mistake(
             "two axes only",
             swap(SOLUTION, ("    gate = x @ W_gate\n", "    L, d = x.shape\n    gate = x @ W_gate\n")),
-            "It works for rows of words, but not for x with three axes, (sentences, words, d_model). @ takes those too.",
+            "It works for rows of words, but not for x with three axes, (sentences, words, d_model). @ takes it too.",
         ),
         Mistake(
             "no gate",

@@ -14,8 +14,8 @@ Result
 - `tensors` in the order of the computation: `name`, `shape`, `what`, `rms`, `rms_without`, `difference` (largest),
   `changed`, `gone` (not computed any more), `part` it belongs to.
 - `first` the first tensor that changes: `name`, `shape`, `difference`, `with`, `without` (its numbers), or null.
-- `output` and `output_without` [B, L, d_model], `output_difference`; `pattern` and `pattern_without` [heads, L, L] of the
-  first row's self-attention (null without it).
+- `output` and `output_without` [B, L, d_model], `output_difference`; `pattern` and `pattern_without` [heads, L, L]
+  of the first row's self-attention (null without it).
 - `sees` and `sees_without` [L, L]: whether changing token j changes row i of the output, tried out.
 - `numbers` parameters, output_difference, first_difference.
 """

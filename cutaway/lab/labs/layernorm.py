@@ -78,6 +78,7 @@ def _sentence(result: dict) -> str:
     if result["flat"]:
         word = "All four numbers are equal: their std is 0, so there is no spread to rescale and zeros are shown."
     else:
-        word = f"Mean {show.fixed(result['mean'])} and std {show.fixed(result['std'])} become {show.vector(result['out'], 3)}."
+        mean, std, out = show.fixed(result["mean"]), show.fixed(result["std"]), show.vector(result["out"], 3)
+        word = f"Mean {mean} and std {std} become {out}."
     table = "Editing one word moves others" if result["others_move"] else "Editing one word leaves the others still"
     return f"{word} {table}."

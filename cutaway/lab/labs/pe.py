@@ -30,7 +30,9 @@ def run(state: dict) -> dict:
     values = State("pe", DEFAULT, state)
     length, width = values.whole("L", 1, 64), values.whole("d", 2, 512, step=2)
     if length * width > MOST_NUMBERS:
-        raise values.refuse("L", f"at most {MOST_NUMBERS // width} with d {width}: the picture has {MOST_NUMBERS} cells")
+        raise values.refuse(
+            "L", f"at most {MOST_NUMBERS // width} with d {width}: the picture has {MOST_NUMBERS} cells"
+        )
     row = values.whole("row", 0, length - 1)
     table, speeds = sinusoidal(np.arange(length), width), sinusoidal_frequencies(width)
     worked = _worked(values.array("word", (4,), 100), values.number("factor", -100, 100), width)
