@@ -28,14 +28,15 @@ MAX_SOURCE = 1 << 20
 MAX_COST = 1 << 28
 STEP_COST = 1 << 8
 """A turn of a loop or a call costs as much as so many characters, so there can be a million of them."""
-STRETCHING = frozenset(
-    "batch center expandtabs format indent join ljust replace rjust round slice truncate wordwrap zfill".split()
-)
+STRETCHING = frozenset((
+    "batch", "center", "expandtabs", "format", "indent", "join", "ljust", "replace", "rjust", "round", "slice",
+    "truncate", "wordwrap", "zfill",
+))  # fmt: skip
 """Filters and methods whose result may be as large as their first argument times the others."""
 UNSAFE = frozenset(["format_map", "maketrans", "translate"])
 
 
-class _Refusal(Exception):
+class _RefusalError(Exception):
     """The template itself refused, or went over its budget."""
 
 
@@ -46,7 +47,7 @@ def _spend(cost: int) -> None:
     spent = _spent.get() + cost
     _spent.set(spent)
     if spent > MAX_COST:
-        raise _Refusal("it takes too long or makes too much text")
+        raise _RefusalError("it takes too long or makes too much text")
 
 
 def _paid(value: Any) -> Any:
@@ -68,7 +69,7 @@ def _joined(*parts: Any) -> str:
 
 
 def _raise(message: str) -> NoReturn:
-    raise _Refusal(message)
+    raise _RefusalError(message)
 
 
 def _to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, sort_keys: bool = False) -> str:
@@ -92,7 +93,7 @@ class _Metered(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if node.recursive:
-            raise _Refusal("recursive loops are not supported")
+            raise _RefusalError("recursive loops are not supported")
         node.iter = nodes.Call(nodes.ImportedName(f"{__name__}._turns"), [node.iter], [], None, None)
         return node
 
@@ -162,7 +163,7 @@ def _stretch(first: Any, others: Iterable[Any]) -> None:
 
 def _check_format(form: Any) -> None:
     if isinstance(form, str) and re.search(r"\d{7}|%[^%a-zA-Z]*\*", form):
-        raise _Refusal("a format asks for a very large width")
+        raise _RefusalError("a format asks for a very large width")
 
 
 class ChatTemplate:
@@ -183,7 +184,7 @@ class ChatTemplate:
             for piece in compiled.generate(messages=[dict(m) for m in messages], **variables):
                 pieces.append(_paid(piece))
             return "".join(pieces)
-        except _Refusal as error:
+        except _RefusalError as error:
             raise InputError(f"the chat template refuses: {error}") from None
         except jinja2.TemplateSyntaxError as error:
             raise InputError(f"the chat template is not valid in line {error.lineno}: {error.message}") from None
@@ -199,5 +200,5 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=16)
 def _compile(source: str) -> jinja2.Template:
     if len(source) > MAX_SOURCE:
-        raise _Refusal(f"it has {len(source)} characters, at most {MAX_SOURCE} are accepted")
+        raise _RefusalError(f"it has {len(source)} characters, at most {MAX_SOURCE} are accepted")
     return _Environment().from_string(source)
