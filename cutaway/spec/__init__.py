@@ -21,6 +21,7 @@ from cutaway.spec.attention import (
 )
 from cutaway.spec.block import Block, Branch, Repeat, Stage
 from cutaway.spec.checks import Problem, check, problems
+from cutaway.spec.count import Count, count, predicted_tokens_per_s
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import (
     Dense,
@@ -70,6 +71,7 @@ from cutaway.spec.positions import (
 from cutaway.spec.presets import about, names, preset
 from cutaway.spec.record import Record
 from cutaway.spec.residual import Add, NoResidual
+from cutaway.spec.weights import weights
 
 __all__ = [
     "ADAPTER",
@@ -81,6 +83,7 @@ __all__ = [
     "CausalMask",
     "ChunkedMask",
     "ClassHead",
+    "Count",
     "Cross",
     "Decoder",
     "Dense",
@@ -137,6 +140,7 @@ __all__ = [
     "YarnScaling",
     "about",
     "check",
+    "count",
     "expand",
     "gated_d_ff",
     "kinds_in",
@@ -146,6 +150,7 @@ __all__ = [
     "pairs_in",
     "parse",
     "placement",
+    "predicted_tokens_per_s",
     "preset",
     "problems",
     "read",
@@ -155,4 +160,5 @@ __all__ = [
     "stacks",
     "to_json",
     "to_toml",
+    "weights",
 ]

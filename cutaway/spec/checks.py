@@ -15,7 +15,7 @@ from cutaway.errors import SpecError
 from cutaway.spec.attention import Cross, Latent, MultiHead, NoCross, sizes
 from cutaway.spec.block import Block, Layer, Repeat, Stage
 from cutaway.spec.embedding import TokenEmbedding
-from cutaway.spec.head import ClassHead, LanguageHead, MaskedHead, Transform
+from cutaway.spec.head import Head, LanguageHead, MaskedHead, Transform
 from cutaway.spec.model import EncoderDecoder, Model, stacks
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.part_checks import Problem, part_problems
@@ -247,7 +247,7 @@ def table_width(record: TokenEmbedding, d_model: int) -> int:
     return d_model if record.width == "d_model" else record.width
 
 
-def head_width(head: LanguageHead | MaskedHead | ClassHead, d_model: int) -> int:
+def head_width(head: Head, d_model: int) -> int:
     """The width of the states that a head's last matrix reads."""
     transform = head.transform
     return transform.width if isinstance(transform, Transform) and transform.width != "d_model" else d_model

@@ -1,4 +1,4 @@
-"""What a failed validation says to its reader: each fault once, with its path, what is wrong, and what would be right."""
+"""What a failed validation says: each fault once, with its path, what is wrong, and what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--set path=value`: change fields of a spec by name. The result is validated and checked as if written from scratch."""
+"""`--set path=value`: change fields of a spec by name; the result is validated and checked as if written so."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ def _assign(root: _Place, path: str, value: Any) -> None:
         if last == "n_layers":
             _set_n_layers(target.holder, _read(value, int), path)
         else:
+            target = target.field("part") if last in BRANCHES else target
             target.holder[target.key] = _read(value, target.annotation)
 
 

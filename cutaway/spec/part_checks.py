@@ -7,13 +7,7 @@ from typing import Any, NamedTuple
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.positions import (
-    Llama3Scaling,
-    LongRopeScaling,
-    RoPE,
-    T5Buckets,
-    YarnScaling,
-)
+from cutaway.spec.positions import Llama3Scaling, LongRopeScaling, RoPE, T5Buckets, YarnScaling
 
 
 class Problem(NamedTuple):
