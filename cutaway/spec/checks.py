@@ -139,7 +139,10 @@ def _block(block: Block, place: _Place, at: str) -> Iterator[Problem]:
 
 
 def _other_parts(taken: set[str], place: _Place) -> tuple[str, ...]:
-    parts = {"attn": ("multi_head", "latent", "no_attn"), "ffn": ("dense", "gated", "moe", "no_ffn")}
+    parts: dict[str, tuple[str, ...]] = {
+        "attn": ("multi_head", "latent", "no_attn"),
+        "ffn": ("dense", "gated", "moe", "no_ffn"),
+    }
     if place.crosses:
         parts["cross"] = ("cross", "no_cross")
     free = tuple(kind for name, kinds in parts.items() if name not in taken for kind in kinds)

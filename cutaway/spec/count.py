@@ -130,9 +130,7 @@ def _parts(spec: Model, tokens: int, source: int, batch: int, dtype: str) -> Ite
 def _costs(spec: Model, tokens: int, source: int, batch: int) -> Iterator[tuple[str, int, Cost]]:
     held = part_weights(spec)
     for prefix, stack in stacks(spec).items():
-        writes = isinstance(spec.head, LanguageHead) and prefix != "encoder."
-        length = source if prefix == "encoder." else tokens
-        at = Lengths(spec.d_model, length, source, batch, writes, cached=writes and not _sees_all(stack))
+        at = _lengths(spec, prefix, (tokens, source, batch))
         path = f"{prefix}embedding"
         yield path, size(held[path]), embedding_cost(stack, held[path], at)
         for index, block in enumerate(stack.blocks):
@@ -144,9 +142,17 @@ def _costs(spec: Model, tokens: int, source: int, batch: int) -> Iterator[tuple[
                     yield path, size(held[path]), cost
         for name, kept in (("relative_bias", 0), ("final_norm", _width(stack.final_norm, spec.d_model))):
             numbers = size(held[f"{prefix}{name}"])
-            yield f"{prefix}{name}", numbers, Cost(read=numbers * writes, kept=kept * length)
-    target = spec.decoder if isinstance(spec, EncoderDecoder) else spec
+            yield f"{prefix}{name}", numbers, Cost(read=numbers * at.writes, kept=kept * at.tokens)
+    target, prefix = (spec.decoder, "decoder.") if isinstance(spec, EncoderDecoder) else (spec, "")
+    at = _lengths(spec, prefix, (tokens, source, batch))
     yield "head", size(held["head"]), head_cost(spec.head, held["head"], target.vocab_size, at)
+
+
+def _lengths(spec: Model, prefix: str, row: tuple[int, int, int]) -> Lengths:
+    tokens, source, batch = row
+    writes = isinstance(spec.head, LanguageHead) and prefix != "encoder."
+    cached = writes and not _sees_all(stacks(spec)[prefix])
+    return Lengths(spec.d_model, source if prefix == "encoder." else tokens, source, batch, writes, cached)
 
 
 def _sees_all(stack: object) -> bool:

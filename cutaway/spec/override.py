@@ -195,7 +195,7 @@ def _switch(place: _Place, kind: str) -> None:
 
 
 def _set_n_layers(stack: dict[str, Any], n_layers: int, path: str) -> None:
-    layers = _folded(stack["layers"])
+    layers: list[Any] = _folded(stack["layers"])
     repeats = [layer for layer in layers if layer["kind"] == "repeat"]
     if not isinstance(n_layers, int) or n_layers < 0:
         raise SpecError(f"{path}: {n_layers!r} is not a number of layers")
@@ -203,7 +203,7 @@ def _set_n_layers(stack: dict[str, Any], n_layers: int, path: str) -> None:
         stack["layers"] = []
         return
     if len(layers) == 1 and not repeats:
-        repeats = layers = [{"kind": "repeat", "times": 1, "blocks": layers}]
+        repeats = layers = [dict[str, Any](kind="repeat", times=1, blocks=layers)]
     if len(repeats) != 1:
         raise SpecError(f"{path}: the layers differ, so a number does not say which; write the list of layers")
     pattern, rest = len(repeats[0]["blocks"]), len(layers) - 1
@@ -265,7 +265,8 @@ def _valid(record: RecordClass, name: str, value: Any) -> bool:
 @cache
 def _adapter(record: RecordClass, name: str) -> TypeAdapter[Any]:
     field = record.model_fields[name]
-    return TypeAdapter(Annotated[field.annotation, field])
+    annotation: Any = field.annotation
+    return TypeAdapter(Annotated[annotation, field])
 
 
 def _plain(value: Any) -> Any:

@@ -83,13 +83,15 @@ def part_shapes(part: Any, d_model: int) -> Shapes:
 
 def norm_weights(norm: Any, width: int, heads: int = 0) -> Shapes:
     """Gain and shift of a norm over `width` numbers, a row for each of `heads` heads where given."""
-    shape = (heads, 1, width) if heads else (width,)
+    shape: tuple[int, ...] = (heads, 1, width) if heads else (width,)
+    out: Shapes = {}
     match norm:
         case LayerNorm():
-            return ({"weight": shape} if norm.gain else {}) | ({"bias": shape} if norm.shift else {})
+            out |= {"weight": shape} if norm.gain else {}
+            out |= {"bias": shape} if norm.shift else {}
         case RMSNorm():
-            return {} if norm.gain == "none" else {"weight": shape}
-    return {}
+            out |= {} if norm.gain == "none" else {"weight": shape}
+    return out
 
 
 def size(shapes: Shapes) -> int:
@@ -98,7 +100,8 @@ def size(shapes: Shapes) -> int:
 
 
 def _linear(name: str, d_in: int, d_out: int, bias: bool) -> Shapes:
-    return {f"{name}.weight": (d_out, d_in)} | ({f"{name}.bias": (d_out,)} if bias else {})
+    out: Shapes = {f"{name}.weight": (d_out, d_in)}
+    return out | ({f"{name}.bias": (d_out,)} if bias else {})
 
 
 def _under(name: str, shapes: Shapes) -> Shapes:
@@ -171,9 +174,9 @@ def _embedding(stack: Any, d_model: int, own_table: bool) -> Shapes:
 def _relative_bias(blocks: tuple[Block, ...]) -> Shapes:
     for block in blocks:
         for branch in block.branches:
-            positions = getattr(branch.part, "positions", None)
-            if isinstance(positions, T5Buckets):
-                return {"weight": (positions.n_buckets, branch.part.n_heads)}
+            part = branch.part
+            if isinstance(part, (MultiHead, Latent)) and isinstance(part.positions, T5Buckets):
+                return {"weight": (part.positions.n_buckets, part.n_heads)}
     return {}
 
 
