@@ -16,6 +16,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class Generation(Record):
     """Defaults of decoding. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 keep every token.
 
+    Beams are ranked by score / length^`length_penalty`; `early_stopping` ends with the n_beams-th complete one.
     `start_id` begins a decoder that has an encoder; `forced_ids` are the first new tokens whatever the logits say;
     `end_forced_id` is the last one where the limit is reached; `suppressed_ids` never come.
     """
@@ -28,6 +29,7 @@ class Generation(Record):
     presence_penalty: float = 0.0
     n_beams: Count = 1
     length_penalty: float = 1.0
+    early_stopping: bool = False
     max_tokens: Count | Literal["context"] = "context"
     stop_ids: tuple[Id, ...] = ()
     stop_strings: tuple[str, ...] = ()

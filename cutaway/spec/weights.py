@@ -111,12 +111,13 @@ def _under(name: str, shapes: Shapes) -> Shapes:
 def _heads(part: MultiHead | Cross, d_model: int) -> Shapes:
     n = sizes(part, d_model)
     out = _linear("q_proj", d_model, n.n_heads * n.head_dim, part.q_bias)
-    if isinstance(part, Cross) or part.share_kv == "none":
+    makes_keys = isinstance(part, Cross) or part.share_kv == "none"
+    if makes_keys:
         out |= _linear("k_proj", d_model, n.n_kv_heads * n.head_dim, part.k_bias)
         out |= _linear("v_proj", d_model, n.n_kv_heads * n.value_dim, part.v_bias)
     out |= _linear("o_proj", n.n_heads * n.value_dim, d_model, part.o_bias)
     if isinstance(part.qk_norm, QKNorm):
-        for name, heads in (("q_norm", n.n_heads), ("k_norm", n.n_kv_heads)):
+        for name, heads in (("q_norm", n.n_heads), ("k_norm", n.n_kv_heads))[: 1 + makes_keys]:
             wide = part.qk_norm.over == "width"
             per_head = heads if part.qk_norm.gain == "per_head" and not wide else 0
             out |= _under(name, norm_weights(part.qk_norm.norm, n.head_dim * (heads if wide else 1), per_head))
