@@ -76,6 +76,7 @@ class Builder:
             case spec.MultiHead():
                 n = spec.sizes(part, d)
                 q_norm, k_norm = self._qk_norms(part.qk_norm, n)
+                k_norm = k_norm if part.share_kv == "none" else Identity()  # what it reads was normalised where made
                 placing = self._placing(part.positions, n.head_dim, n.n_heads)
                 return MultiHead(part, d, placing, q_norm, k_norm, self.dropout.attention)
             case spec.Cross():

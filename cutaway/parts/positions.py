@@ -62,9 +62,10 @@ class Alibi(nn.Module):
 
     def _bias(self, step: Step, layout: str) -> Tensor:
         query, key = step.positions[:, None, :, None], step.slots(layout).positions[:, None, None, :]
-        slopes = torch.tensor(alibi_slopes(self.n_heads, self.record.max_bias), device=key.device)[:, None, None]
+        slopes = torch.tensor(alibi_slopes(self.n_heads, self.record.max_bias), dtype=torch.float64, device=key.device)
+        slopes = slopes[:, None, None]
         if self.record.bfloat16:  # a key's bias stands without the query's: the softmax forgets the difference
-            rounded = slopes.bfloat16() * key.bfloat16()
+            rounded = slopes.float().bfloat16() * key.bfloat16()
             return (rounded.double() * self.record.factor).to(step.dtype)
         return (-slopes * (self.record.factor * (key - query).abs())).to(step.dtype)
 
