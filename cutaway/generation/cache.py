@@ -71,14 +71,20 @@ class Cache:
     def count_ids(self, counts: Int[Tensor, " B"]) -> None:
         self.counts = counts
 
-    def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Row i becomes a copy of what was row rows[i] (the beams that live on)."""
+    def reorder(self, rows: Int[Tensor, " R"], drop: int = 0, same_memory: bool = False) -> None:
+        """Row i becomes a copy of what was row rows[i], without its first `drop` columns, padding in all that are left.
+
+        `same_memory`: the encoder's output is that of the old row i, so its keys and values stay where they are.
+        """
+        for layer in self.layers:
+            layer.reorder(rows, drop, same_memory)
         if self.length:
-            self.positions, self.owners = self.positions[rows], self.owners[rows]
+            self.positions, self.owners = self.positions[rows, drop:], self.owners[rows, drop:]
+            self.length -= drop
+            column = torch.arange(self.length, device=rows.device)
+            self.plain = self.plain or bool(((self.owners == 0) & (self.positions == column)).all())
         self.rings = {w: Slots(s.positions[rows], s.owners[rows], s.plain) for w, s in self.rings.items()}
         self.counts = None if self.counts is None else self.counts[rows]
-        for layer in self.layers:
-            layer.reorder(rows)
 
     def nbytes(self) -> int:
         """Bytes of keys and values that are in use."""
@@ -129,9 +135,11 @@ class _LayerSlots:
     def keep_memory(self, keys: Tensor, values: Tensor) -> None:
         self.cross = keys, values
 
-    def reorder(self, rows: Tensor) -> None:
-        self.keys, self.values = (None if x is None else x[rows] for x in (self.keys, self.values))
-        self.cross = None if self.cross is None else (self.cross[0][rows], self.cross[1][rows])
+    def reorder(self, rows: Tensor, drop: int, same_memory: bool) -> None:
+        kept = slice(drop, self.cache.length) if drop and not self.window else slice(None)
+        self.keys, self.values = (None if x is None else x[rows][:, :, kept] for x in (self.keys, self.values))
+        if self.cross is not None and not same_memory:
+            self.cross = self.cross[0][rows], self.cross[1][rows]
 
     def nbytes(self) -> int:
         own = [x for x in (self.keys, self.values) if x is not None]

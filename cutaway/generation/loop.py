@@ -1,191 +1,191 @@
-"""Text that grows: prefill, then one token a step, until each row has a reason to end."""
+"""Continues texts token by token: the prompt is read, a token is chosen, the model reads it, and so on."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from time import perf_counter
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.generation.cache import Cache, Kind
-from cutaway.generation.sampling import choose
+from cutaway.generation.beam import BeamSearch, Group
+from cutaway.generation.prompts import Prompts, as_rows, as_seeds, check, generating
+from cutaway.generation.reader import Reader, encoded
+from cutaway.generation.result import Result, Run, Timing, Token
+from cutaway.generation.sampling import Sampler
+from cutaway.generation.stopping import Row, room
 from cutaway.models import EncoderDecoder, Transformer
-from cutaway.parts.step import Given, Memory
+from cutaway.tokenizers import streaming
 
-
-@dataclass
-class Row:
-    """One sequence: its prompt, its new ids, and why it ended ('' while it goes on)."""
-
-    prompt: list[int]
-    new: list[int] = field(default_factory=list)
-    reason: str = ""
-
-    @property
-    def ids(self) -> list[int]:
-        return self.prompt + self.new
-
-
-@dataclass
-class Result:
-    """The rows, seconds of prefill and of decoding, and the cache as it was left."""
-
-    rows: list[Row]
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    cache: Cache | None = None
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens decoded a second after the first, all rows together."""
-        n = sum(max(len(row.new) - 1, 0) for row in self.rows)
-        return n / self.decode_s if self.decode_s > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to run: cache kind and capacity, tokens a chunk of the prefill (0: all at once), seed, encoder's ids."""
-
-    cache: Kind = "growing"
-    capacity: int = 0
-    chunk: int = 0
-    seed: int = 0
-    source: Sequence[Sequence[int]] = ()
+BEFORE = 8
+"""Ids of the prompt that a text is read after: enough for a space or a character that began in them."""
 
 
 def generate(
-    model: Transformer, prompts: Sequence[Sequence[int]], options: spec.Generation | None = None, plan: Plan | None = None
-) -> Result:
-    """Continue every prompt until it ends. Raises InputError for an empty prompt or one longer than the context."""
-    result = Result([])
-    for result in stream(model, prompts, options, plan):
-        pass
-    return result
+    model: Transformer, prompts: Prompts, options: spec.Generation | None = None, run: Run = Run(),
+    mask: Tensor | None = None,
+) -> Result:  # fmt: skip
+    """What a model writes after each prompt, or for each source text where it has an encoder.
+
+    Prompts are ids: one list, several, or [B, T] whose padding, on either side, `mask` tells (1: real). The options
+    are those of the model's spec unless given. Each prompt is continued as if it were alone.
+
+    Raises InputError for a prompt that is empty, too long for the context or not of the vocabulary, and for options
+    that cannot work together.
+    """
+    stream = Stream(model, prompts, options, run, mask)
+    texts: list[list[str]] = [[] for _ in stream.rows]
+    logprobs: list[list[float]] = [[] for _ in stream.rows]
+    for token in stream:
+        texts[token.row].append(token.text)
+        if token.logprob is not None:
+            logprobs[token.row].append(token.logprob)
+    return Result(
+        [row.ids for row in stream.rows],
+        [row.reason for row in stream.rows if row.reason is not None],
+        stream.timing,
+        ["".join(pieces) for pieces in texts] if run.tokenizer is not None else None,
+        logprobs if run.logprobs else None,
+    )
 
 
-@torch.no_grad()
-def stream(
-    model: Transformer, prompts: Sequence[Sequence[int]], options: spec.Generation | None = None, plan: Plan | None = None
-) -> Iterator[Result]:
-    """As `generate`, one step at a time: the same Result, grown, after each."""
-    options, plan = options or model.spec.generation, plan or Plan()
-    memory, prompts = _encoded(model, prompts, options, plan)
-    rows = [Row([int(i) for i in prompt]) for prompt in prompts]
-    limit = _limit(model)
-    _check(rows, limit)
-    side = model.spec.decoder if isinstance(model, EncoderDecoder) else model.spec
-    cacheable, crossing = _cacheable(side.blocks), _crossings(side.blocks)
-    result = Result(rows, cache=Cache(side.blocks, plan.cache, plan.capacity) if cacheable else None)
-    generators = [torch.Generator().manual_seed(plan.seed) for _ in rows]
-    start = time.perf_counter()
-    logits = _read(model, rows, result.cache, memory, plan.chunk)
-    result.prefill_s = time.perf_counter() - start
-    while True:
-        chosen = _next(logits, rows, options, generators)
-        for row, token in zip(rows, chosen, strict=True):
-            if not row.reason:
-                row.new.append(token)
-                row.reason = _reason(row, token, options, limit)
-        yield result
-        if all(row.reason for row in rows):
-            return
-        begun = time.perf_counter()
-        if result.cache is None or any(len(row.ids) in crossing_ends(crossing) for row in rows):
-            if result.cache is not None:
-                result.cache = Cache(side.blocks, plan.cache, plan.capacity)
-            logits = _read(model, rows, result.cache, memory, 0)
+class Stream:
+    """The tokens of `generate` one by one as they come, of all rows in turn; `timing` grows with them.
+
+    Beams give all their tokens at the end, when it is known which of them wins. Errors are raised when it is made; to
+    run through it again starts anew.
+    """
+
+    def __init__(
+        self, model: Transformer, prompts: Prompts, options: spec.Generation | None = None, run: Run = Run(),
+        mask: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        options = model.spec.generation if options is None else options
+        check(model.spec, options, run)
+        self.model, self.options, self.run = model, options, run
+        self.sources: list[list[int]] | None = None
+        if isinstance(model, EncoderDecoder):
+            self.sources = as_rows(prompts, model.spec.encoder, mask)
+            self.prompts = [[int(options.start_id)] for _ in self.sources]
         else:
-            ids = torch.tensor([[token] for token in chosen])
-            logits = model(ids, Given(memory=memory), result.cache, last=True)[:, -1]
-        result.decode_s += time.perf_counter() - begun
+            self.prompts = as_rows(prompts, model.spec, mask)
+        self.seeds = as_seeds(run.seeds, len(self.prompts))
+        self._begin()
+
+    @torch.inference_mode()
+    def __iter__(self) -> Iterator[Token]:
+        self._begin()
+        training = self.model.training
+        if training:  # dropout would change the text
+            self.model.eval()
+        try:
+            for rows in self._groups():
+                yield from self._beams(rows) if self.options.n_beams > 1 else self._sampled(rows)
+        finally:
+            if training:
+                self.model.train()
+
+    def _begin(self) -> None:
+        self.timing = Timing(n_prompt=sum(len(row) for row in self.sources or self.prompts))
+        self.rows = [self._row(index) for index in range(len(self.prompts))]
+
+    def _sampled(self, rows: list[Row]) -> Iterator[Token]:
+        began = perf_counter()
+        reader = self._reader(rows)
+        logits = reader.start()
+        sampler = Sampler(self.options, reader.rows, [self.seeds[row.index] for row in rows], logits)
+        while True:
+            tokens = self._choose(sampler, logits, rows)
+            logprobs = _logprobs(logits, tokens) if self.run.logprobs else [None] * len(rows)
+            ids = tokens.tolist()  # the one moment of a step that waits for the device
+            if min(ids) < 0:
+                raise InputError(f"prompt {rows[ids.index(-1)].index}: the model's logits are NaN; check its weights")
+            texts = [row.push(token) for row, token in zip(rows, ids, strict=True)]
+            self.timing.count(perf_counter() - began, len(rows), first=len(rows[0].ids) == 1)
+            for row, token, text, logprob in zip(rows, ids, texts, logprobs, strict=True):
+                yield Token(row.index, token, text, logprob, row.reason)
+            began = perf_counter()
+            going = [place for place, row in enumerate(rows) if row.reason is None]
+            if not going:
+                return
+            sampler.note(tokens)
+            if len(going) < len(rows):
+                rows, ids, tokens = [rows[i] for i in going], [ids[i] for i in going], tokens[going]
+                reader.keep(going)
+                sampler.keep(going)
+            logits = reader.read(tokens, ids)
+
+    def _choose(self, sampler: Sampler, logits: Float[Tensor, "B V"], rows: list[Row]) -> Int[Tensor, " B"]:
+        """What the options force, else what is sampled."""
+        n_new, forced, end = len(rows[0].ids), self.options.forced_ids, self.options.end_forced_id
+        if n_new < len(forced):
+            return torch.full((len(rows),), forced[n_new], device=logits.device)
+        tokens = sampler.choose(logits)
+        if end != "none":
+            last = torch.tensor([n_new + 1 >= row.limit.n_tokens for row in rows], device=logits.device)
+            tokens = torch.where(last, int(end), tokens)
+        return tokens
+
+    def _beams(self, rows: list[Row]) -> Iterator[Token]:
+        began = perf_counter()
+        groups = [Group(row, self._ends(row)) for row in rows]
+        search = BeamSearch(self._reader(rows), self.options, groups)
+        going, first = True, True
+        while going:
+            n_rows, going = len(search.going), search.step()
+            self.timing.count(perf_counter() - began, n_rows, first)
+            began, first = perf_counter(), False
+        for group in groups:
+            best, row = group.complete[0], group.row
+            for token, added in zip(best.ids, best.added, strict=True):
+                text = row.push(token)
+                yield Token(row.index, token, text, added if self.run.logprobs else None, row.reason)
+
+    def _ends(self, row: Row) -> Callable[[list[int]], bool]:
+        """Whether ids would end a row; where stop strings matter they are pushed through a fresh copy of it."""
+
+        def by_ids(ids: list[int]) -> bool:
+            return ids[-1] in row.stop_ids or len(ids) >= row.limit.n_tokens
+
+        def by_text(ids: list[int]) -> bool:
+            fresh = self._row(row.index)
+            for token in ids:
+                fresh.push(token)
+            return fresh.reason is not None
+
+        return by_text if self.options.stop_strings else by_ids
+
+    def _row(self, index: int) -> Row:
+        limit = room(len(self.prompts[index]), self.options, generating(self.model.spec).context_length, index)
+        before = [] if self.sources is not None else self.prompts[index][-BEFORE:]
+        text = None if self.run.tokenizer is None else streaming.Stream(self.run.tokenizer, before)
+        return Row(index, limit, self.options, text)
+
+    def _groups(self) -> list[list[Row]]:
+        """Rows that may share a batch: all, unless padding would move positions, which then must be of one length."""
+        places = generating(self.model.spec).embedding.positions
+        if isinstance(places, spec.NoPositions) or not isinstance(places.counted, spec.ByColumn):
+            return [self.rows] if self.rows else []
+        by_length: dict[int, list[Row]] = {}
+        for row in self.rows:
+            by_length.setdefault(len(self.prompts[row.index]), []).append(row)
+        return list(by_length.values())
+
+    def _reader(self, rows: list[Row]) -> Reader:
+        prompts = [self.prompts[row.index] for row in rows]
+        capacity = max(len(prompt) + row.limit.n_tokens for prompt, row in zip(prompts, rows, strict=True))
+        memory = None
+        if isinstance(self.model, EncoderDecoder):
+            assert self.sources is not None
+            memory = encoded(self.model, [self.sources[row.index] for row in rows])
+        return Reader(self.model, prompts, self.run, capacity, memory)
 
 
-def crossing_ends(lengths: frozenset[int]) -> frozenset[int]:
-    """Row lengths at which a key's rotation changes for the whole row (LongRoPE), so that its cache is made anew."""
-    return frozenset(length + 1 for length in lengths)
-
-
-def _encoded(
-    model: Transformer, prompts: Sequence[Sequence[int]], options: spec.Generation, plan: Plan
-) -> tuple[Memory | None, Sequence[Sequence[int]]]:
-    if not isinstance(model, EncoderDecoder):
-        return None, prompts
-    source = plan.source or prompts
-    if options.start_id == "none" and not plan.source:
-        raise InputError("an encoder-decoder needs a start id for its decoder; set generation.start_id")
-    ids, mask = _padded([list(row) for row in source])
-    memory = model.encode(ids, Given(mask=mask))
-    return memory, prompts if plan.source else [[options.start_id] for _ in source]
-
-
-def _read(model: Transformer, rows: list[Row], cache: Cache | None, memory: Memory | None, chunk: int) -> Tensor:
-    ids, mask = _padded([row.ids for row in rows])
-    step = chunk or ids.shape[1]
-    logits = ids
-    for at in range(0, ids.shape[1], step):
-        part = None if mask is None else mask[:, at : at + step]
-        logits = model(ids[:, at : at + step], Given(mask=part, memory=memory), cache, last=True)
-    return logits[:, -1]
-
-
-def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor | None]:
-    """Rows padded on the left to one width, and the mask where that took any padding."""
-    width = max(len(row) for row in rows)
-    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
-    if all(len(row) == width for row in rows):
-        return ids, None
-    return ids, torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-
-
-def _next(
-    logits: Tensor, rows: list[Row], options: spec.Generation, generators: list[torch.Generator]
-) -> list[int]:
-    turn = max(len(row.new) for row in rows)
-    if turn < len(options.forced_ids):
-        return [options.forced_ids[turn]] * len(rows)
-    limit = options.max_tokens
-    if options.end_forced_id != "none" and limit != "context" and turn == limit - 1:
-        return [options.end_forced_id] * len(rows)
-    return choose(logits, [row.ids for row in rows], options, generators).tolist()
-
-
-def _reason(row: Row, token: int, options: spec.Generation, limit: int | None) -> str:
-    if token in options.stop_ids:
-        return f"the end token {token}"
-    if options.max_tokens != "context" and len(row.new) >= options.max_tokens:
-        return f"the limit of {options.max_tokens} new tokens"
-    if limit is not None and len(row.ids) >= limit:
-        return f"the model's context of {limit} tokens is full"
-    return ""
-
-
-def _limit(model: Transformer) -> int | None:
-    record = model.spec.decoder if isinstance(model, EncoderDecoder) else model.spec
-    return None if record.context_length == "unlimited" else record.context_length
-
-
-def _check(rows: list[Row], limit: int | None) -> None:
-    if not rows or any(not row.prompt for row in rows):
-        raise InputError("prompt: no tokens; give at least one character of text")
-    longest = max(len(row.prompt) for row in rows)
-    if limit is not None and longest >= limit:
-        raise InputError(
-            f"prompt: {longest} tokens, but the model's context is {limit} and one must be left; shorten the text"
-        )
-
-
-def _cacheable(blocks: tuple[spec.Block, ...]) -> bool:
-    """Whether a key never depends on later tokens: masks that look ahead need the whole sequence each step."""
-    ahead = (spec.FullMask, spec.TwoSidedMask, spec.PrefixMask)
-    parts = [branch.part for block in blocks for branch in block.branches]
-    return not any(isinstance(p, (spec.MultiHead, spec.Latent)) and isinstance(p.mask, ahead) for p in parts)
-
-
-def _crossings(blocks: tuple[spec.Block, ...]) -> frozenset[int]:
-    parts = [branch.part for block in blocks for branch in block.branches]
-    ropes = [p.positions for p in parts if isinstance(p, (spec.MultiHead, spec.Latent)) and isinstance(p.positions, spec.RoPE)]
-    return frozenset(r.scaling.original_length for r in ropes if isinstance(r.scaling, spec.LongRopeScaling))
+def _logprobs(logits: Float[Tensor, "B V"], tokens: Int[Tensor, " B"]) -> list[float]:
+    """The log-probability that the model itself gives the chosen tokens."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    chosen = wide.gather(1, tokens.clamp(min=0)[:, None])[:, 0]
+    return (chosen - wide.logsumexp(1)).tolist()

@@ -111,7 +111,8 @@ class Given:
     """What a caller may say about ids beyond the ids: all shapes [B, T] or [B] like them.
 
     `mask`: 1 for real tokens, 0 for padding on either side. `owners`: document of each token (-1 padding) where rows
-    pack several. `prefix`: length of the part that sees itself in full. `types`: token types (BERT).
+    pack several. `prefix`: length of the part that sees itself in full. `types`: token types (BERT). `lengths`: of the
+    rows once all is read, for rotations that go by it, where a text is read in several calls.
     """
 
     mask: Tensor | None = None
@@ -120,6 +121,7 @@ class Given:
     types: Tensor | None = None
     memory: Memory | None = None
     aux: list[Tensor] | None = None
+    lengths: Tensor | None = None
 
 
 def begin(ids: Int[Tensor, "B T"], given: Given, cache: Cache | None, dtype: torch.dtype, pad_id: int | None) -> Step:
@@ -131,7 +133,7 @@ def begin(ids: Int[Tensor, "B T"], given: Given, cache: Cache | None, dtype: tor
     counts = _counts(ids, cache, pad_id)
     keys = {FULL: query} if cache is None else cache.begin(query.positions, query.owners, query.plain)
     return Step(
-        query, keys, lengths, columns, ids, dtype,
+        query, keys, lengths if given.lengths is None else given.lengths, columns, ids, dtype,
         prefix=given.prefix, memory=given.memory, counts=counts, aux=given.aux,
     )  # fmt: skip
 

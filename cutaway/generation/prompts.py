@@ -1,0 +1,108 @@
+"""What a caller may hand to generation, brought into one form and checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.errors import InputError, SpecError
+from cutaway.generation.result import Run
+
+Stack = spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.Side
+Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
+
+
+def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
+    """Raise InputError for a model that writes nothing, or options that do not fit it or each other."""
+    if isinstance(record, spec.Encoder):
+        raise InputError("model: an encoder gives no next token; use a decoder, a prefix model or an encoder-decoder")
+    if not isinstance(record.head, spec.LanguageHead):
+        raise InputError(f"model: its {record.head.kind} head gives no next token; it needs a language head")
+    if options.temperature < 0:
+        raise InputError(f"temperature {options.temperature} is negative; 0 is greedy, 1 leaves the model as it is")
+    if options.n_beams > 1 and options.temperature > 0:
+        raise InputError("n_beams: beams are not sampled; set temperature to 0 or n_beams to 1")
+    if options.stop_strings and run.tokenizer is None:
+        raise InputError("stop_strings: they are found in text; give the tokenizer, or use stop_ids")
+    if isinstance(record, spec.EncoderDecoder) and options.start_id == "none":
+        raise InputError("start_id: an encoder-decoder needs the id that its decoder begins with; give it")
+    if run.chunk < 1:
+        raise InputError(f"chunk: {run.chunk} tokens at a time; give at least 1")
+    vocab_size = generating(record).vocab_size
+    for name, value in options:
+        ids = value if name.endswith("_ids") else [value] if name.endswith("_id") and value != "none" else []
+        wrong = next((token for token in ids if token >= vocab_size), None)
+        if wrong is not None:
+            raise InputError(f"{name}: {wrong} is not in the vocabulary of {vocab_size} tokens")
+
+
+def as_rows(prompts: Prompts, reading: Stack, mask: Tensor | None = None) -> list[list[int]]:
+    """Rows of plain ids for the stack that reads them. A mask [B, T] (1: real) takes padding away, wherever it stands.
+
+    Raises InputError for a prompt without tokens or longer than the context, an id outside the vocabulary, or a mask
+    of another shape.
+    """
+    if isinstance(prompts, (Tensor, np.ndarray)):
+        prompts = prompts.tolist()
+    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
+        raise InputError(f"prompt: {prompts!r:.40} is no list of ids; encode a text with the tokenizer first")
+    rows = [prompts] if not prompts or isinstance(prompts[0], (int, np.integer)) else prompts
+    rows = [_plain(row, index) for index, row in enumerate(rows)]
+    if mask is not None:
+        rows = _unpadded(rows, mask)
+    for index, row in enumerate(rows):
+        if not row:
+            raise InputError(f"prompt {index}: no tokens; give at least one")
+        wrong = next((token for token in (min(row), max(row)) if not 0 <= token < reading.vocab_size), None)
+        if wrong is not None:
+            raise InputError(f"prompt {index}: {wrong} is not in the vocabulary of {reading.vocab_size} tokens")
+        if reading.context_length != "unlimited" and len(row) > reading.context_length:
+            most = reading.context_length
+            raise InputError(
+                f"prompt {index}: {len(row)} tokens, but the model's context is {most}; shorten the prompt"
+            )
+    return rows
+
+
+def generating(record: spec.Model) -> Stack:
+    """The stack of a model that writes: its only one, or the decoder."""
+    return record.decoder if isinstance(record, spec.EncoderDecoder) else record
+
+
+def as_seeds(seeds: int | Sequence[int | None] | None, n_rows: int) -> list[int | None]:
+    """A seed a row: one number stands for all of them."""
+    if seeds is None or isinstance(seeds, int):
+        return [seeds] * n_rows
+    if len(seeds) != n_rows:
+        raise InputError(f"seeds: {len(seeds)} of them for {n_rows} prompts; give one, or one a prompt")
+    return list(seeds)
+
+
+def with_changes(defaults: spec.Generation, changes: dict[str, Any]) -> spec.Generation:
+    """A checkpoint's defaults with a caller's options over them; raises InputError for an unknown or illegal one."""
+    settled = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+    try:
+        return defaults.replace(**settled)
+    except SpecError as error:
+        raise InputError(str(error)) from None
+
+
+def _plain(row: Any, index: int) -> list[int]:
+    row = row.tolist() if isinstance(row, (Tensor, np.ndarray)) else row
+    whole = isinstance(row, Sequence) and all(isinstance(token, (int, np.integer)) for token in row)
+    if not whole or isinstance(row, str):
+        raise InputError(f"prompt {index}: {row!r:.40} is no list of ids; encode a text with the tokenizer first")
+    return [int(token) for token in row]
+
+
+def _unpadded(rows: list[list[int]], mask: Tensor) -> list[list[int]]:
+    shape = (len(rows), max(len(row) for row in rows))
+    if tuple(mask.shape) != shape or any(len(row) != shape[1] for row in rows):
+        raise InputError(f"mask: shape {tuple(mask.shape)}, but the prompts have {shape}; give a number a token")
+    return [
+        [token for token, real in zip(*pair, strict=True) if real] for pair in zip(rows, mask.tolist(), strict=True)
+    ]

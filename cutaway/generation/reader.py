@@ -1,0 +1,110 @@
+"""Feeds rows of ids to a model and keeps what it has read: cached, or read anew where a cache cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.generation.cache import Cache
+from cutaway.generation.prompts import generating
+from cutaway.generation.result import Run
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.parts.step import Given, Memory
+
+
+class Reader:
+    """Logits of the next token of each row, as tokens are added to the rows.
+
+    Rows of unequal length are padded on the left, which moves no position. A layer whose tokens see later ones (a full
+    mask) cannot be cached: then all is read at each step. With LongRoPE frequencies the cache is made anew when a row
+    grows past the original length; with dynamic NTK a key keeps the rotation that it was written with. A prompt is
+    read `run.chunk` tokens at a time, but that of a prefix model whole, since all its tokens see each other.
+    """
+
+    def __init__(
+        self, model: Transformer, rows: Sequence[Sequence[int]], run: Run = Run(), capacity: int = 0,
+        memory: Memory | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.rows, self.memory = model, [list(row) for row in rows], memory
+        self.stack = model.decoder if isinstance(model, EncoderDecoder) else model
+        self.blocks = generating(model.spec).blocks
+        self.device = self.stack.embedding.table.weight.device
+        masks = {attention.mask.kind for attention in attentions(self.blocks)}
+        self.kind = None if masks & {"full", "two_sided"} else run.cache
+        self.capacity, self.chunk = capacity, run.chunk
+        self.cache: Cache | None = None
+        self.prefix = [len(row) for row in self.rows] if "prefix" in masks else None
+        scalings = [each.positions.scaling for each in attentions(self.blocks) if isinstance(each.positions, spec.RoPE)]
+        self.by_length = any(isinstance(each, (spec.DynamicScaling, spec.LongRopeScaling)) for each in scalings)
+        self.crossings = {each.original_length for each in scalings if isinstance(each, spec.LongRopeScaling)}
+        self.given = Given(memory=memory)
+
+    def start(self) -> Float[Tensor, "B V"]:
+        """Read every row from its beginning."""
+        ids, mask = padded(self.rows, self.stack.pad_id, self.device)
+        self.cache = None if self.kind is None else Cache(self.blocks, self.kind, self.capacity)
+        size = ids.shape[1] if self.cache is None or self.prefix is not None else self.chunk
+        lengths = torch.tensor([len(row) for row in self.rows], device=self.device) if self.by_length else None
+        prefix = None if self.prefix is None else torch.tensor(self.prefix, device=self.device)
+        logits = None
+        for first in range(0, ids.shape[1], size):
+            part = slice(first, first + size)
+            given = replace(self.given, mask=None if mask is None else mask[:, part], prefix=prefix, lengths=lengths)
+            logits = self.model(ids[:, part], given, self.cache, last=True)
+        assert logits is not None
+        return logits[:, -1]
+
+    def read(self, tokens: Int[Tensor, " B"], ids: Sequence[int]) -> Float[Tensor, "B V"]:
+        """Add a token to each row: the same ones on the device and as plain numbers, so that nothing waits for them."""
+        for row, token in zip(self.rows, ids, strict=True):
+            row.append(token)
+        if self.cache is None or (self.crossings and any(len(row) - 1 in self.crossings for row in self.rows)):
+            return self.start()
+        return self.model(tokens[:, None], self.given, self.cache, last=True)[:, -1]
+
+    def keep(self, rows: Sequence[int], same_memory: bool = False) -> None:
+        """Go on with these rows; one may come twice. `same_memory`: the encoder's output stays as it stands, row by row."""
+        if list(rows) == list(range(len(self.rows))):
+            return
+        index = torch.tensor(rows, dtype=torch.long, device=self.device)
+        before = max(len(row) for row in self.rows)
+        self.rows = [list(self.rows[row]) for row in rows]
+        self.prefix = None if self.prefix is None else [self.prefix[row] for row in rows]
+        if self.cache is not None:
+            self.cache.reorder(index, before - max(len(row) for row in self.rows), same_memory)
+        if self.memory is not None and not same_memory:
+            memory = Memory(self.memory.states[index], self.memory.owners[index], self.memory.plain)
+            self.memory, self.given = memory, Given(memory=memory)
+
+
+def attentions(blocks: Sequence[spec.Block]) -> list[spec.MultiHead | spec.Latent]:
+    """Every self-attention of some blocks."""
+    parts = [branch.part for block in blocks for branch in block.branches]
+    return [part for part in parts if isinstance(part, (spec.MultiHead, spec.Latent))]
+
+
+def padded(
+    rows: Sequence[Sequence[int]], pad_id: int | None, device: torch.device, side: str = "left"
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
+    """Rows as one tensor and its mask; no mask where they are of one length."""
+    length = max(len(row) for row in rows)
+    filled = [[pad_id or 0] * (length - len(row)) for row in rows]
+    whole = [[*pad, *row] if side == "left" else [*row, *pad] for row, pad in zip(rows, filled, strict=True)]
+    ids = torch.tensor(whole, dtype=torch.long, device=device)
+    if all(len(row) == length for row in rows):
+        return ids, None
+    column = torch.arange(length, device=device)
+    n_real = torch.tensor([len(row) for row in rows], device=device)[:, None]
+    return ids, column >= length - n_real if side == "left" else column < n_real
+
+
+def encoded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Memory:
+    """What the encoder makes of some sources; they are padded on the right, which moves not even counted columns."""
+    device = model.encoder.embedding.table.weight.device
+    ids, mask = padded(sources, model.encoder.pad_id, device, side="right")
+    return model.encode(ids, Given(mask=mask))
