@@ -9,7 +9,7 @@ import torch
 
 from cutaway.ablation.surgery import remove
 from cutaway.cli.run import prompt_loss
-from cutaway.generation.loop import Plan, generate
+from cutaway.generation import Run, generate
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def test_logits(smollm2, cases):
 def test_greedy(smollm2, cases):
     for case in cases["greedy"]:
         options = smollm2.spec.generation.replace(stop_ids=(), max_tokens=len(case["new_ids"]))
-        new = generate(smollm2.model, [smollm2.encode(case["prompt"])], options, Plan(chunk=3)).rows[0].new
+        new = generate(smollm2.model, [smollm2.encode(case["prompt"])], options, Run(chunk=3)).ids[0]
         sure = next((i for i, m in enumerate(case["margins"]) if m <= 0.005), len(new))
         assert new[:sure] == case["new_ids"][:sure]
 
@@ -52,8 +52,8 @@ def test_greedy(smollm2, cases):
 def test_batch_of_ragged_prompts_equals_single(smollm2, cases):
     prompts = [smollm2.encode(case["prompt"]) for case in cases["greedy"]]
     options = smollm2.spec.generation.replace(stop_ids=(), max_tokens=8)
-    together = [row.new for row in generate(smollm2.model, prompts, options).rows]
-    assert together == [generate(smollm2.model, [prompt], options).rows[0].new for prompt in prompts]
+    together = generate(smollm2.model, prompts, options).ids
+    assert together == [generate(smollm2.model, [prompt], options).ids[0] for prompt in prompts]
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_perplexity(smollm2, cases, shared):
     assert abs(loss - cases["perplexity"]["one_window"]["mean_nll"]) <= cases["tolerances"]["mean_nll"]
 
 
-@pytest.mark.parametrize("knob", ["positions", "mask", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"])
+@pytest.mark.parametrize("knob", ["positions", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"])
 def test_removing_a_part_hurts(smollm2, knob):
     ids = smollm2.encode("The capital of France is Paris, and the capital of Italy is Rome.")
     whole, _ = prompt_loss(smollm2.model, ids)
@@ -83,3 +83,14 @@ def test_saved_model_loads_equal(smollm2, tmp_path):
     assert again.spec == smollm2.spec
     assert torch.equal(again(ids), smollm2(ids))
     assert again.generate("A cat sat on the", max_tokens=3) == smollm2.generate("A cat sat on the", max_tokens=3)
+
+
+def test_without_the_mask_a_token_learns_of_the_future(smollm2):
+    ids = smollm2.encode("The capital of France is Paris, and the capital of Italy is Rome.")
+    free = remove(smollm2.model, "mask")
+    changed = ids[:-1] + [ids[0]]
+    same = smollm2(torch.tensor([ids]))[0, :-1], smollm2(torch.tensor([changed]))[0, :-1]
+    assert (same[0] - same[1]).abs().max() < 1e-4
+    with torch.no_grad():
+        peeking = free(torch.tensor([ids]))[0, :-1], free(torch.tensor([changed]))[0, :-1]
+    assert (peeking[0] - peeking[1]).abs().max() > 0.1

@@ -150,6 +150,6 @@ def write_rope(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
                 "truncate": scaling.truncate,
             }
             out |= {key: getattr(scaling, key) for key in ("mscale", "mscale_all_dim") if getattr(scaling, key)}
-    if scaling.attention_factor != "auto":
+    if isinstance(scaling, (spec.YarnScaling, spec.LongRopeScaling)) and scaling.attention_factor != "auto":
         out["attention_factor"] = scaling.attention_factor
     return out

@@ -9,7 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
 app.command("cutaway.cli.lab:app", name="lab", help="The lab in the browser, and its labs from the terminal.")
@@ -17,7 +17,7 @@ app.command("cutaway.cli.learn:app", name="learn", help="Exercises: write the pa
 specs = cyclopts.App(name="spec", help="Check, print or count a model's description.")
 app.command(specs)
 
-Set = Annotated[dict[str, str] | None, Parameter(name="--set", help="Change any field: --set.n_layers 4.")]
+Set = Annotated[tuple[str, ...], Parameter(name="--set", help="Change any field: --set n_layers=4.", negative="")]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="")]
 
 
@@ -47,11 +47,11 @@ def chat(model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float
 
 
 @app.command
-def show(model: str, /, *, diff: str = "", sets: Set = None, json: Json = False) -> None:
+def show(model: str, /, *, diff: str = "", sets: Set = (), json: Json = False) -> None:
     """The model as a tree with shapes, parameters and cost; --diff OTHER says what differs."""
     from cutaway.cli.show import show_diff, show_model
 
-    show_diff(model, diff) if diff else show_model(model, sets or {}, json)
+    show_diff(model, diff) if diff else show_model(model, settings(sets), json)
 
 
 @app.command
@@ -95,22 +95,22 @@ def doctor() -> None:
 
 
 @specs.command(name="print")
-def print_spec(model: str, /, *, sets: Set = None, json: Json = False) -> None:
+def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
     """The description of a model, preset or file."""
     from cutaway import spec
     from cutaway.cli.show import spec_of
 
-    record = spec_of(model, sets or {})
+    record = spec_of(model, settings(sets))
     print(spec.to_json(record) if json else spec.to_toml(record))
 
 
 @specs.command
-def check(model: str, /, *, sets: Set = None) -> None:
+def check(model: str, /, *, sets: Set = ()) -> None:
     """Whether the parts fit together."""
     from cutaway import spec
     from cutaway.cli.show import spec_of
 
-    spec.check(spec_of(model, sets or {}))
+    spec.check(spec_of(model, settings(sets)))
     print(f"{model}: sound")
 
 
@@ -122,6 +122,14 @@ def schema() -> None:
     from cutaway import spec
 
     print(json.dumps(spec.schema(), indent=2))
+
+
+def settings(sets: tuple[str, ...]) -> dict[str, str]:
+    """`path=value` words as a table."""
+    for word in sets:
+        if "=" not in word:
+            raise SpecError(f"--set {word}: write it as path=value, such as n_layers=4")
+    return dict(word.split("=", 1) for word in sets)
 
 
 def main() -> None:

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from cutaway.ablation.surgery import remove
 from cutaway.errors import InputError
+from cutaway.generation import Cache
 from cutaway.loaded import Loaded, load
 from cutaway.models import Transformer
+from cutaway.parts.step import Given
 from cutaway.tap import listening
 
 console = Console(highlight=False, soft_wrap=False)
@@ -88,8 +90,9 @@ class Inside:
         self.loaded, self.ids = loaded, ids
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.depths: dict[str, Tensor] = {}
+        self.cache = Cache(loaded.spec.blocks)
         with torch.no_grad(), listening(loaded.model, self._hear):
-            loaded.model(torch.tensor([ids]))
+            loaded.model(torch.tensor([ids]), cache=self.cache)
 
     def show(self, knob: str) -> None:
         """Tokens, shapes, guesses by depth, sizes and speed, and one part removed."""
@@ -132,21 +135,22 @@ class Inside:
     def _guesses(self, state: Tensor) -> list[str]:
         model = self.loaded.model
         with torch.no_grad():
-            step = model.begin(torch.tensor([self.ids]), spec_given(), None)
+            step = model.begin(torch.tensor([self.ids]), Given(), None)
             shares = model.head(model.final_norm(state), step)[0, -1].softmax(-1).topk(5)
         tokens = [self.loaded.tokenizer.decode([int(i)]) for i in shares.indices]
         return [f"{token!r:.7} {100 * float(p):.0f}%" for token, p in zip(tokens, shares.values, strict=True)]
 
     def _sizes(self) -> None:
-        model, result = self.loaded.model, self.loaded.last
+        model, run = self.loaded.model, self.loaded.last
         n = sum(p.numel() for p in model.parameters())
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         console.print(f"\n[bold]Size[/]   {n:,} parameters, {size / 1e6:,.0f} MB of weights", end="")
-        if result is not None and result.cache is not None:
-            console.print(f", {result.cache.nbytes() / 1e6:.2f} MB of cache for {result.cache.length} tokens")
+        console.print(f", {self.cache.nbytes() / 1e6:.2f} MB of cache for {self.cache.length} tokens")
+        if run is not None:
+            timing = run.timing
             console.print(
-                f"[bold]Speed[/]  {len(self.ids) / max(result.prefill_s, 1e-9):,.0f} tokens/s read, "
-                f"{result.tokens_per_s:.1f} tokens/s written; ended by {result.rows[0].reason}"
+                f"[bold]Speed[/]  {timing.n_prompt / max(timing.prefill, 1e-9):,.0f} tokens/s read, "
+                f"{timing.tokens_per_second:.1f} tokens/s written; ended because {run.rows[0].reason}"
             )
 
     def _removal(self, knob: str) -> None:
@@ -157,12 +161,6 @@ class Inside:
             loss, guess = prompt_loss(each, self.ids)
             token = self.loaded.tokenizer.decode([guess])
             console.print(f"  {label:8} next {token!r:14} loss on the prompt {loss:.3f} nats a token", markup=False)
-
-
-def spec_given() -> Any:
-    from cutaway.parts.step import Given
-
-    return Given()
 
 
 def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:

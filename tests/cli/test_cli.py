@@ -62,10 +62,10 @@ def test_commands_answer(words):
     ("words", "message"),
     [
         (["run", "nosuch", "hi"], "no such model"),
-        (["run", "smollm2", ""], "no tokens"),
+        (["run", "smollm2", ""], "prompt"),
         (["run", "modern-tiny", "hi"], "no tokenizer"),
         (["run", "smollm2", "hi", "--trace", "--remove", "nosuch"], "is not one of"),
-        (["show", "gpt2", "--set.n_heads", "7"], "n_heads"),
+        (["show", "gpt2", "--set", "n_heads=7"], "n_heads"),
         (["eval", "--text", "nosuch.txt"], "cannot be read"),
         (["spec", "check", "nosuch.toml"], "no such preset"),
     ],
