@@ -174,5 +174,3 @@ def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:
         return float("nan"), guess
     shares = logits[:-1].log_softmax(-1)
     return -float(shares[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].mean()), guess
-
-
