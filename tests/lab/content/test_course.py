@@ -115,14 +115,16 @@ def test_a_lock_needs_each_of_its_answers(lock: str) -> None:
 
 def test_each_question_is_asked_once_and_each_asked_one_exists() -> None:
     ids = [block["id"] for level in LEVELS.values() for block in blocks(level) if block["type"] == "question"]
-    assert sorted(ids) == sorted(COURSE["questions"])
+    assert ids == list(COURSE["questions"])
+    assert sorted(ids) == sorted(course._texts("en").questions)
+    assert COURSE["questions"]["16.6"]["label"] == f"{LEVELS['parts']['number']}.6"
     assert set(ids) >= SCORED
     assert [id for id in ids if COURSE["questions"][id]["kind"] == "open"] == ["19.10"]
 
 
 def test_answers_do_not_leave_with_the_course() -> None:
     for question in COURSE["questions"].values():
-        assert set(question) == {"id", "kind", "prompt_html", "options"}
+        assert set(question) == {"id", "label", "kind", "prompt_html", "options"}
         assert all(set(option) == {"id", "html"} for option in question["options"])
         assert bool(question["options"]) == (question["kind"] == "choice")
 
