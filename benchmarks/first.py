@@ -19,7 +19,7 @@ ROUNDS, NEW, PROMPT = 5, 32, 512
 
 def ours(model, ids):
     result = generate(model, [ids], spec.Generation(max_tokens=NEW))
-    return len(ids) / result.prefill_s, result.tokens_per_s
+    return len(ids) / result.timing.prefill, result.timing.tokens_per_second
 
 
 def theirs(model, ids):

@@ -14,10 +14,10 @@ from cutaway import spec
 from cutaway.checkpoints import gguf_model, hf, native
 from cutaway.checkpoints.pull import KNOWN, pull
 from cutaway.errors import CheckpointError, InputError
-from cutaway.generation.loop import Plan, Result, stream
+from cutaway.generation.loop import Stream
+from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
 from cutaway.tokenizers.from_gguf import from_gguf
-from cutaway.tokenizers.streaming import StopStrings, Stream
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Loaded", "load"]
@@ -34,7 +34,7 @@ class Loaded:
     tokenizer: Tokenizer | None
     path: str
     notes: dict[str, Any] = field(default_factory=dict)
-    last: Result | None = None
+    last: Stream | None = None
 
     @property
     def spec(self) -> spec.Model:
@@ -57,19 +57,11 @@ class Loaded:
 
     def stream_ids(self, ids: list[int], seed: int = 0, **options: Any) -> Iterator[str]:
         """As `stream`, after a prompt of ids."""
-        assert self.tokenizer is not None
         chosen = self.spec.generation.replace(**options)
-        pieces = Stream(self.tokenizer, ids, skip_special=True)
-        stops = StopStrings(chosen.stop_strings)
-        for result in stream(self.model, [ids], chosen, Plan(seed=seed)):
-            self.last = result
-            shown = stops.push(pieces.push(result.rows[0].new[-1]))
-            if shown:
-                yield shown
-            if stops.found is not None:
-                result.rows[0].reason = f"the stop string {stops.found!r}"
-                return
-        yield stops.push(pieces.flush()) + stops.flush()
+        self.last = Stream(self.model, [ids], chosen, Run(seeds=seed, tokenizer=self.tokenizer))
+        for token in self.last:
+            if token.text:
+                yield token.text
 
     def generate(self, text: str, seed: int = 0, **options: Any) -> str:
         """The continuation of a text; options are fields of spec.Generation (max_tokens, temperature, top_p, ...)."""

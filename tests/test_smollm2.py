@@ -9,7 +9,8 @@ import torch
 
 from cutaway.ablation.surgery import remove
 from cutaway.cli.run import prompt_loss
-from cutaway.generation.loop import Plan, generate
+from cutaway.generation.loop import generate
+from cutaway.generation.result import Run
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +45,7 @@ def test_logits(smollm2, cases):
 def test_greedy(smollm2, cases):
     for case in cases["greedy"]:
         options = smollm2.spec.generation.replace(stop_ids=(), max_tokens=len(case["new_ids"]))
-        new = generate(smollm2.model, [smollm2.encode(case["prompt"])], options, Plan(chunk=3)).rows[0].new
+        new = generate(smollm2.model, [smollm2.encode(case["prompt"])], options, Run(chunk=3)).ids[0]
         sure = next((i for i, m in enumerate(case["margins"]) if m <= 0.005), len(new))
         assert new[:sure] == case["new_ids"][:sure]
 
@@ -52,8 +53,8 @@ def test_greedy(smollm2, cases):
 def test_batch_of_ragged_prompts_equals_single(smollm2, cases):
     prompts = [smollm2.encode(case["prompt"]) for case in cases["greedy"]]
     options = smollm2.spec.generation.replace(stop_ids=(), max_tokens=8)
-    together = [row.new for row in generate(smollm2.model, prompts, options).rows]
-    assert together == [generate(smollm2.model, [prompt], options).rows[0].new for prompt in prompts]
+    together = generate(smollm2.model, prompts, options).ids
+    assert together == [generate(smollm2.model, [prompt], options).ids[0] for prompt in prompts]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from cutaway.ablation.surgery import remove
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded, load
 from cutaway.models import Transformer
+from cutaway.spec.count import count
 from cutaway.tap import listening
 
 console = Console(highlight=False, soft_wrap=False)
@@ -142,11 +143,13 @@ class Inside:
         n = sum(p.numel() for p in model.parameters())
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         console.print(f"\n[bold]Size[/]   {n:,} parameters, {size / 1e6:,.0f} MB of weights", end="")
-        if result is not None and result.cache is not None:
-            console.print(f", {result.cache.nbytes() / 1e6:.2f} MB of cache for {result.cache.length} tokens")
+        if result is not None:
+            timing, n_tokens = result.timing, len(self.ids) + len(result.rows[0].ids)
+            cache = count(model.spec, tokens=n_tokens).cache_bytes
+            console.print(f", {cache / 1e6:.2f} MB of cache for {n_tokens} tokens")
             console.print(
-                f"[bold]Speed[/]  {len(self.ids) / max(result.prefill_s, 1e-9):,.0f} tokens/s read, "
-                f"{result.tokens_per_s:.1f} tokens/s written; ended by {result.rows[0].reason}"
+                f"[bold]Speed[/]  {timing.n_prompt / max(timing.prefill, 1e-9):,.0f} tokens/s read, "
+                f"{timing.tokens_per_second:.1f} tokens/s written; {result.rows[0].reason}"
             )
 
     def _removal(self, knob: str) -> None:

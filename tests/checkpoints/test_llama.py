@@ -34,7 +34,7 @@ def test_equals_the_peer(name, shared):
         assert (got - refs[f"{key}.logits"])[real == 1].abs().max() <= tolerance[name], key
     for i in range(3):
         options = model.spec.generation.replace(max_tokens=20)
-        new = generate(model, [refs[f"gen{i}.prompt"].tolist()], options).rows[0].new
+        new = generate(model, [refs[f"gen{i}.prompt"].tolist()], options).ids[0]
         either = [refs[key].tolist() for key in (f"gen{i}.new", f"gen{i}.new_nocache") if key in refs]
         assert new in either
 
