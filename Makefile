@@ -1,38 +1,55 @@
-PY := .venv/bin/python
-STAMP := .venv/ready
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+READY := $(VENV)/ready
+CASES := $(or $(CUTAWAY_CASES),../shared)
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test slow check lab bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(PY) || python3 -m venv .venv
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
-	touch $(STAMP)
+# The stamp is written last: an interrupted set-up goes on where it stopped, a finished one needs no network.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than Python 3.11: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Setting up $(VENV), once (torch is large) ..."
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[test]'
+	@touch $@
 
-setup: $(STAMP)  ## make .venv and install everything, pinned
+setup: $(READY)  ## make .venv and install everything, pinned
 
-run: $(STAMP)  ## run a real language model and show what happened inside
-	$(PY) -m cutaway pull smollm2
+run: $(READY)  ## run a real language model and show what happened inside
+	@$(PY) -m cutaway pull smollm2
 	$(PY) -m cutaway run smollm2 "The capital of France is" --max-tokens 24 --trace
 
-test: $(STAMP)  ## the tests (a few minutes)
-	$(PY) -m cutaway pull smollm2
-	$(PY) -m pytest -n 2 -m "not slow"
+test: $(READY)  ## the same set-up, then the tests (a few minutes)
+	@$(PY) -m cutaway pull smollm2
+	@test -d "$(CASES)" || echo "!!! No handed cases at $(CASES): the tests that need them will FAIL. Set CUTAWAY_CASES to their folder. !!!"
+	$(PY) -m pytest -n $(WORKERS) -m "not slow"
 
-slow: $(STAMP)  ## the long tests
-	$(PY) -m cutaway pull smollm2
-	$(PY) -m pytest -m slow
+slow: $(READY)  ## the long tests
+	@$(PY) -m cutaway pull smollm2
+	$(PY) -m pytest -n $(WORKERS) -m slow
 
-check: $(STAMP)  ## format, lint, layers
-	$(PY) -m ruff format --check cutaway tests
-	$(PY) -m ruff check cutaway tests
-	.venv/bin/lint-imports
+check: $(READY)  ## format, lint, types, layers, rules of the house
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(VENV)/bin/pyrefly check --summarize-errors
+	$(VENV)/bin/lint-imports
+	$(PY) -m pytest tests/house/test_style.py tests/house/test_boundaries.py tests/house/test_public.py
 
-bench: $(STAMP)  ## speed against transformers, in one run
+lab: $(READY)  ## the course in the browser (builds its page once; that needs node or the network)
+	@test -f cutaway/lab/static/index.html || $(PY) web/build.py
+	$(PY) -m cutaway lab
+
+bench: $(READY)  ## speed against transformers, in one run
+	@$(PY) -m cutaway pull smollm2
 	$(PY) benchmarks/first.py
 
 clean:  ## remove the environment and what builds left
-	rm -rf .venv build dist *.egg-info
-
-.PHONY: help setup run test slow check bench clean
+	rm -rf $(VENV) build dist *.egg-info cutaway/lab/static .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Decode, prefill, load and memory on SmolLM2 beside transformers: alternating rounds in one run, medians, one thread."""
+"""Decode, prefill, load and memory on SmolLM2 beside transformers: alternating rounds, medians, one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import transformers
 import cutaway
 from cutaway import spec
 from cutaway.checkpoints.pull import pull
-from cutaway.generation import generate
+from cutaway.generation.loop import generate
 
 ROUNDS, NEW, PROMPT = 5, 32, 512
 
@@ -42,7 +42,9 @@ def main():
     mine = cutaway.load("smollm2").model
     figures = {"load_s": time.perf_counter() - start}
     start = time.perf_counter()
-    peer = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    peer = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32
+    ).eval()
     figures["load_s_transformers"] = time.perf_counter() - start
     ids = torch.randint(0, 49000, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
     for dtype in (torch.float32, torch.bfloat16):

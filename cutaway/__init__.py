@@ -15,7 +15,7 @@ _PUBLIC = {
     "CutawayError": "errors", "SpecError": "errors", "CheckpointError": "errors", "InputError": "errors",
     "wanted": "tap", "listening": "tap",
     "build": "models", "load": "loaded", "Loaded": "loaded", "Given": "parts.step", "Cache": "generation.cache",
-    "generate": "generation.loop", "Run": "generation.result", "Result": "generation.result", "preset": "spec", "remove": "ablation.surgery",
+    "generate": "generation.loop", "Result": "generation.result", "preset": "spec", "remove": "ablation.surgery",
     "pull": "checkpoints.pull", "Tokenizer": "tokenizers.tokenizer",
 }  # fmt: skip
 __all__ = [*_PUBLIC, "spec"]

@@ -14,7 +14,8 @@ from cutaway import spec
 from cutaway.checkpoints import gguf_model, hf, native
 from cutaway.checkpoints.pull import KNOWN, pull
 from cutaway.errors import CheckpointError, InputError
-from cutaway.generation import Run, Stream, with_changes
+from cutaway.generation.loop import Stream
+from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
 from cutaway.tokenizers.from_gguf import from_gguf
 from cutaway.tokenizers.tokenizer import Tokenizer
@@ -55,8 +56,8 @@ class Loaded:
         yield from self.stream_ids(self.encode(text), seed, **options)
 
     def stream_ids(self, ids: list[int], seed: int = 0, **options: Any) -> Iterator[str]:
-        """As `stream`, after a prompt of ids; `last` keeps the timing and the reason."""
-        chosen = with_changes(self.spec.generation, options)
+        """As `stream`, after a prompt of ids."""
+        chosen = self.spec.generation.replace(**options)
         self.last = Stream(self.model, [ids], chosen, Run(seeds=seed, tokenizer=self.tokenizer))
         for token in self.last:
             if token.text:

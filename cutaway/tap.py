@@ -37,8 +37,8 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
 
     With patterns (`blocks.*.attn.q`; * stands for anything) only matching names are heard, and fused paths are kept
-    wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners stack: an inner one
-    hears what an outer one made of a tensor. Another thread's listening waits, and its forwards are not heard.
+    wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners stack: an inner
+    one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards are not heard.
     Compiled code steps aside for eager code meanwhile and is used again afterwards, without recompiling.
 
     >>> import torch, cutaway

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.seed_cases import CASES, FILE, IDS, check
 
 from cutaway.reference import attention, block, feedforward, functions, masks, norms, positions, residual
 from cutaway.reference.loss import token_losses
 from cutaway.spec.feedforward import gated_d_ff
+from tests.seed_cases import CASES, FILE, IDS, check
 
 Inputs = dict[str, Any]
 

@@ -9,6 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.models.one_stack import OneStack
+from cutaway.parts import positions
+from cutaway.parts.build import Builder, build_norm
+from cutaway.parts.functions import ACTIVATIONS
+from cutaway.parts.linear import Linear
+from cutaway.parts.norms import LayerNorm
 from tests.seed_cases import CASES, check
 from tests.seed_cases_parts import (
     Inputs,
@@ -20,8 +29,8 @@ from tests.seed_cases_parts import (
     head,
     heard,
     inside,
-    mean_std,
     masked_scores,
+    mean_std,
     network,
     norm,
     normed,
@@ -42,15 +51,6 @@ from tests.seed_cases_parts import (
     waves,
     words_attend,
 )
-from torch import Tensor, nn
-
-from cutaway import spec
-from cutaway.models.one_stack import OneStack
-from cutaway.parts import positions
-from cutaway.parts.build import Builder, build_norm
-from cutaway.parts.functions import ACTIVATIONS
-from cutaway.parts.linear import Linear
-from cutaway.parts.norms import LayerNorm
 
 
 def model(x: Any, stages: list[list[spec.Stage]], final: Any, arrays: dict[str, Any]) -> Callable[[], Tensor]:

@@ -9,7 +9,8 @@ import torch
 
 from cutaway.ablation.surgery import remove
 from cutaway.cli.run import prompt_loss
-from cutaway.generation import Run, generate
+from cutaway.generation.loop import generate
+from cutaway.generation.result import Run
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +67,9 @@ def test_perplexity(smollm2, cases, shared):
     assert abs(loss - cases["perplexity"]["one_window"]["mean_nll"]) <= cases["tolerances"]["mean_nll"]
 
 
-@pytest.mark.parametrize("knob", ["positions", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"])
+@pytest.mark.parametrize(
+    "knob", ["positions", "mask", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"]
+)
 def test_removing_a_part_hurts(smollm2, knob):
     ids = smollm2.encode("The capital of France is Paris, and the capital of Italy is Rome.")
     whole, _ = prompt_loss(smollm2.model, ids)

@@ -29,7 +29,7 @@ class Config:
         return self.data.get(key) is not None
 
     def take(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value of a key, or of the first of several names `a|b`; absent: `default`, noted; without one an error."""
+        """The value of a key, or of the first of several names `a|b`; absent: `default`, noted, or an error."""
         for name in key.split("|"):
             if name in self.data:
                 self.used[name] = self.data[name]

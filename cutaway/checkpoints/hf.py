@@ -18,16 +18,20 @@ from cutaway.models import Transformer, build
 
 BOOKKEEPING = {
     "architectures": "read for the head", "model_type": "names the family", "transformers_version": "bookkeeping",
-    "torch_dtype": "the caller chooses the dtype", "dtype": "the caller chooses the dtype", "_name_or_path": "bookkeeping",
+    "torch_dtype": "the caller chooses the dtype", "dtype": "the caller chooses the dtype",
+    "_name_or_path": "bookkeeping",
     "use_cache": "the caller owns the cache", "initializer_range": "training only", "return_dict": "an API switch",
-    "output_attentions": "an API switch", "output_hidden_states": "an API switch", "_attn_implementation*": "an API switch",
+    "output_attentions": "an API switch", "output_hidden_states": "an API switch",
+    "_attn_implementation*": "an API switch",
     "problem_type": "training only", "id2label": "names only", "label2id": "names only", "torchscript": "an API switch",
     "chunk_size_feed_forward": "changes memory only", "is_encoder_decoder": "the family says so",
     "sep_token_id": "the tokenizer's", "cls_token_id": "the tokenizer's", "mask_token_id": "the tokenizer's",
     "unk_token_id": "the tokenizer's", "tokenizer_class": "the tokenizer's", "task_specific_params": "advice",
     "finetuning_task": "bookkeeping", "auto_map": "code of the folder is never run", "pruned_heads": "bookkeeping",
-    "add_cross_attention": "the family says so", "tie_encoder_decoder": "the family says so", "is_decoder": "the family says so",
-    "cross_attention_hidden_size": "the family says so", "prefix": "bookkeeping", "bos_token_id": "the tokenizer's", "eos_token_id": "read for generation", "pad_token_id": "read for generation",
+    "add_cross_attention": "the family says so", "tie_encoder_decoder": "the family says so",
+    "is_decoder": "the family says so",
+    "cross_attention_hidden_size": "the family says so", "prefix": "bookkeeping",
+    "bos_token_id": "the tokenizer's", "eos_token_id": "read for generation", "pad_token_id": "read for generation",
     "decoder_start_token_id": "read for generation", "forced_*": "read for generation",
 }  # fmt: skip
 
@@ -84,7 +88,8 @@ def read_generation(folder: Path, record: spec.Model, config: Config) -> spec.Ge
         start_id=one("decoder_start_token_id"),
         forced_ids=ids("forced_bos_token_id"),
         end_forced_id=one("forced_eos_token_id"),
-        suppressed_ids=ids("suppress_tokens") + tuple(i for row in table.get("bad_words_ids") or [] if len(row) == 1 for i in row),
+        suppressed_ids=ids("suppress_tokens")
+        + tuple(i for row in table.get("bad_words_ids") or [] if len(row) == 1 for i in row),
         pad_id=one("pad_token_id"),
     )
 

@@ -21,7 +21,7 @@ SPEC, WEIGHTS = "spec.toml", "model.safetensors"
 
 
 class SafetensorsFolder:
-    """Tensors of `model.safetensors`, or of the shards that `model.safetensors.index.json` names; strays are not read."""
+    """Tensors of `model.safetensors`, or of the shards that `model.safetensors.index.json` names, no others."""
 
     def __init__(self, folder: Path) -> None:
         self.where = str(folder)

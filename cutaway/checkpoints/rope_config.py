@@ -29,10 +29,7 @@ def read_rope(
     rotary_dim = int(head_dim * share)
     scaling = read_scaling(table, config)
     return spec.RoPE(
-        base=float(theta),
-        rotary_dim="head" if rotary_dim == head_dim else rotary_dim,
-        layout=layout,
-        scaling=scaling,
+        base=float(theta), rotary_dim="head" if rotary_dim == head_dim else rotary_dim, layout=layout, scaling=scaling
     )
 
 

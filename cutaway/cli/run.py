@@ -13,10 +13,9 @@ from torch import Tensor
 
 from cutaway.ablation.surgery import remove
 from cutaway.errors import InputError
-from cutaway.generation import Cache
 from cutaway.loaded import Loaded, load
 from cutaway.models import Transformer
-from cutaway.parts.step import Given
+from cutaway.spec.count import count
 from cutaway.tap import listening
 
 console = Console(highlight=False, soft_wrap=False)
@@ -90,9 +89,8 @@ class Inside:
         self.loaded, self.ids = loaded, ids
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.depths: dict[str, Tensor] = {}
-        self.cache = Cache(loaded.spec.blocks)
         with torch.no_grad(), listening(loaded.model, self._hear):
-            loaded.model(torch.tensor([ids]), cache=self.cache)
+            loaded.model(torch.tensor([ids]))
 
     def show(self, knob: str) -> None:
         """Tokens, shapes, guesses by depth, sizes and speed, and one part removed."""
@@ -135,22 +133,23 @@ class Inside:
     def _guesses(self, state: Tensor) -> list[str]:
         model = self.loaded.model
         with torch.no_grad():
-            step = model.begin(torch.tensor([self.ids]), Given(), None)
+            step = model.begin(torch.tensor([self.ids]), spec_given(), None)
             shares = model.head(model.final_norm(state), step)[0, -1].softmax(-1).topk(5)
         tokens = [self.loaded.tokenizer.decode([int(i)]) for i in shares.indices]
         return [f"{token!r:.7} {100 * float(p):.0f}%" for token, p in zip(tokens, shares.values, strict=True)]
 
     def _sizes(self) -> None:
-        model, run = self.loaded.model, self.loaded.last
+        model, result = self.loaded.model, self.loaded.last
         n = sum(p.numel() for p in model.parameters())
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         console.print(f"\n[bold]Size[/]   {n:,} parameters, {size / 1e6:,.0f} MB of weights", end="")
-        console.print(f", {self.cache.nbytes() / 1e6:.2f} MB of cache for {self.cache.length} tokens")
-        if run is not None:
-            timing = run.timing
+        if result is not None:
+            timing, n_tokens = result.timing, len(self.ids) + len(result.rows[0].ids)
+            cache = count(model.spec, tokens=n_tokens).cache_bytes
+            console.print(f", {cache / 1e6:.2f} MB of cache for {n_tokens} tokens")
             console.print(
                 f"[bold]Speed[/]  {timing.n_prompt / max(timing.prefill, 1e-9):,.0f} tokens/s read, "
-                f"{timing.tokens_per_second:.1f} tokens/s written; ended because {run.rows[0].reason}"
+                f"{timing.tokens_per_second:.1f} tokens/s written; {result.rows[0].reason}"
             )
 
     def _removal(self, knob: str) -> None:
@@ -163,6 +162,12 @@ class Inside:
             console.print(f"  {label:8} next {token!r:14} loss on the prompt {loss:.3f} nats a token", markup=False)
 
 
+def spec_given() -> Any:
+    from cutaway.parts.step import Given
+
+    return Given()
+
+
 def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:
     """Mean negative log-probability of the prompt's own tokens, and the likeliest next one."""
     with torch.no_grad():
@@ -172,5 +177,3 @@ def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:
         return float("nan"), guess
     shares = logits[:-1].log_softmax(-1)
     return -float(shares[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].mean()), guess
-
-

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ def course(language: str = "en") -> dict:
     texts = _texts(language)
     return {
         "levels": texts.levels,
-        "questions": {id: {"id": id, **question.public()} for id, question in texts.questions.items()},
+        "questions": _public(texts),
         "glossary": texts.glossary,
         "ui": texts.ui,
         "shortcuts": texts.shortcuts,
@@ -81,13 +82,12 @@ def _texts(language: str) -> _Texts:
     questions: dict[str, Question] = {}
     for name in names:
         questions |= read_questions(folder / "questions" / f"{name}.toml")
-    ui = read_toml(folder / "ui.toml")
     return _Texts(
         levels=[_level(folder, name, plan) for name in names],
         questions=questions,
         glossary=_glossary(folder / "glossary.toml"),
-        ui=ui["strings"],
-        shortcuts=ui["shortcuts"],
+        ui=json.loads((folder / "ui.json").read_text(encoding="utf-8")),
+        shortcuts=read_toml(folder / "shortcuts.toml")["shortcuts"],
         skip={name: skip.read_skip(folder / "skip" / f"{name}.toml") for name in names},
     )
 
@@ -105,6 +105,20 @@ def _level(folder: Path, name: str, plan: dict) -> dict:
         "skip_test": {"questions": skip.COUNT},
         "demo": _demo_name(name),
     }
+
+
+def _public(texts: _Texts) -> dict[str, dict]:
+    """The questions without their answers; `label` is what a reader sees: 4.6 is the sixth of chapter 4."""
+    return {
+        block["id"]: {"id": block["id"], "label": f"{level['number']}.{count}", **texts.questions[block["id"]].public()}
+        for level in texts.levels
+        for count, block in enumerate(_questions(level), 1)
+    }
+
+
+def _questions(level: dict) -> list[dict]:
+    blocks = (block for section in level["sections"] for block in walk(section["blocks"]))
+    return [block for block in blocks if block["type"] == "question"]
 
 
 def _neighbours(name: str, plan: dict) -> tuple[str | None, str | None]:

@@ -15,7 +15,7 @@ NOTHING = Given()
 
 
 class OneStack(Stack):
-    """head(stack(ids)): what the spec's kinds of mask and head make of it is a decoder, a prefix model or an encoder."""
+    """head(stack(ids)): the spec's kinds of mask and head make it a decoder, a prefix model or an encoder."""
 
     def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder) -> None:
         super().__init__(record, record.d_model, record.dropout)

@@ -51,8 +51,10 @@ class Stack(nn.Module):
 
 def counted_pad(record: spec.TokenEmbedding) -> int | None:
     """The pad id where absolute positions are counted from the ids."""
-    counted = getattr(record.positions, "counted", None)
-    return counted.pad_id if isinstance(counted, spec.FromIds) else None
+    match record.positions:
+        case spec.Learned(counted=spec.FromIds(pad_id=pad_id)) | spec.Sinusoidal(counted=spec.FromIds(pad_id=pad_id)):
+            return pad_id
+    return None
 
 
 def check_ids(ids: Tensor, vocab_size: int) -> None:

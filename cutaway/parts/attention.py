@@ -85,7 +85,7 @@ class MultiHead(nn.Module):
 
 
 class Cross(nn.Module):
-    """Queries of the decoder on keys and values of the encoder's output, which its cache keeps from the first step on."""
+    """Queries of the decoder on keys and values of the encoder's output, which its cache keeps from the first step."""
 
     def __init__(self, part: spec.Cross, d_model: int, q_norm: nn.Module, k_norm: nn.Module, dropout: float) -> None:
         super().__init__()
@@ -131,5 +131,3 @@ class NoBranch(nn.Module):
 
 def _split(x: Float[Tensor, "B T NH"], n_heads: int) -> Float[Tensor, "B N T H"]:
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
-
-

@@ -73,9 +73,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Ten
     return z if hidden is None else z.masked_fill(hidden, 0.0)
 
 
-def _written_out(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring
-) -> Tensor:
+def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
     batch, n, n_queries, _ = q.shape
     n_kv, n_keys = k.shape[1], k.shape[2]
     grouped = q.reshape(batch, n_kv, n // n_kv, n_queries, -1)
@@ -91,9 +89,7 @@ def _written_out(
     scores = tap(module, "scores", scores)  # B N T S
     pattern = tap(module, "pattern", _weights(scores, view.sinks).to(v.dtype))
     pattern = F.dropout(pattern, scoring.dropout) if scoring.dropout else pattern
-    return (pattern.reshape(batch, n_kv, n // n_kv, n_queries, n_keys) @ v[:, :, None]).reshape(
-        batch, n, n_queries, -1
-    )
+    return (pattern.reshape(batch, n_kv, n // n_kv, n_queries, n_keys) @ v[:, :, None]).reshape(batch, n, n_queries, -1)
 
 
 def _weights(scores: Tensor, sinks: Tensor | None) -> Tensor:

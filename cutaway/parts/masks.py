@@ -23,7 +23,9 @@ def visible(mask: Mask, query: Slots, key: Slots, prefix: Tensor | None = None) 
         case spec.SlidingMask():
             seen = seen & (k <= q) & (k > q - mask.window)
         case spec.ChunkedMask():
-            seen = seen & (k <= q) & (k.div(mask.size, rounding_mode="floor") == q.div(mask.size, rounding_mode="floor"))
+            seen = (
+                seen & (k <= q) & (k.div(mask.size, rounding_mode="floor") == q.div(mask.size, rounding_mode="floor"))
+            )
         case spec.TwoSidedMask():
             seen = seen & ((k - q).abs() <= mask.half_width)
         case spec.PrefixMask():

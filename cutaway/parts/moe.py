@@ -15,7 +15,7 @@ from cutaway.tap import tap
 
 
 class Router(nn.Module):
-    """Which `n_active` experts each token takes, and their weights; see `spec.Router` for the rules. Ties: lower index."""
+    """Which `n_active` experts each token takes, and their weights; `spec.Router` has the rules. Ties: lower index."""
 
     def __init__(self, part: spec.MixtureOfExperts, d_model: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm. Statistics are taken in float32 at least; `scale` is the divisor, `normed` precedes the gain."""
+"""LayerNorm and RMSNorm. Statistics are in float32 at least; `scale` is the divisor, `normed` is before the gain."""
 
 from __future__ import annotations
 

@@ -12,9 +12,35 @@ from cutaway.models import build
 from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from cutaway.spec import (
-    ALiBi, Branch, Block, CausalMask, ChunkedMask, Dense, FromIds, Gated, LanguageHead, Latent, LayerNorm, Learned,
-    LinearScaling, Llama3Scaling, MixtureOfExperts, MultiHead, NoPositions, QKNorm, Repeat, RMSNorm, RoPE, Router,
-    SharedExpert, Sinusoidal, SlidingMask, Stage, T5Buckets, TokenEmbedding, YarnScaling,
+    ALiBi,
+    Block,
+    Branch,
+    CausalMask,
+    ChunkedMask,
+    Dense,
+    FromIds,
+    Gated,
+    LanguageHead,
+    Latent,
+    LayerNorm,
+    Learned,
+    LinearScaling,
+    Llama3Scaling,
+    MixtureOfExperts,
+    MultiHead,
+    NoPositions,
+    QKNorm,
+    Repeat,
+    RMSNorm,
+    RoPE,
+    Router,
+    SharedExpert,
+    Sinusoidal,
+    SlidingMask,
+    Stage,
+    T5Buckets,
+    TokenEmbedding,
+    YarnScaling,
 )  # fmt: skip
 
 

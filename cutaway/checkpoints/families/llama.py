@@ -90,7 +90,8 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     return {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_key_value_heads": n.n_kv_heads,
-        "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": ffn.activation, "vocab_size": record.vocab_size,
+        "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": ffn.activation,
+        "vocab_size": record.vocab_size,
         "rms_norm_eps": record.final_norm.eps, "max_position_embeddings": length,
         "tie_word_embeddings": record.head.tied, "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
         "rope_parameters": write_rope(attn.positions, n.head_dim),
@@ -110,7 +111,10 @@ def gguf_spec(config: Config) -> spec.Model:
         layout="halves",
     )
     attn = spec.MultiHead(
-        n_heads=n_heads, n_kv_heads=config.integer("attention.head_count_kv", n_heads), head_dim=head_dim, positions=rope
+        n_heads=n_heads,
+        n_kv_heads=config.integer("attention.head_count_kv", n_heads),
+        head_dim=head_dim,
+        positions=rope,
     )
     rows = config.take("n_embedding_rows", None)
     if rows is None:
@@ -140,10 +144,14 @@ def gguf_rules(record: spec.Model) -> list[Rule]:
         out.append(same(f"{theirs}.attn_output.weight", f"{ours}.attn.o_proj.weight"))
         out.append(same(f"{theirs}.attn_norm.weight", f"{ours}.attn.norm_in.weight"))
         out.append(same(f"{theirs}.ffn_norm.weight", f"{ours}.ffn.norm_in.weight"))
-        out += [same(f"{theirs}.ffn_{part}.weight", f"{ours}.ffn.{part}_proj.weight") for part in ("gate", "up", "down")]
+        out += [
+            same(f"{theirs}.ffn_{part}.weight", f"{ours}.ffn.{part}_proj.weight") for part in ("gate", "up", "down")
+        ]
     return out
 
 
 FAMILIES = (
-    Family(("llama",), to_spec, rules, to_config, ("*.rotary_emb.inv_freq",), gguf=(Gguf("llama", gguf_spec, gguf_rules),)),
+    Family(
+        ("llama",), to_spec, rules, to_config, ("*.rotary_emb.inv_freq",), gguf=(Gguf("llama", gguf_spec, gguf_rules),)
+    ),
 )

@@ -79,8 +79,9 @@ def run(state: dict) -> dict:
     }
     text = (
         f"Over {layers} layers the gradient is multiplied by {numbers['first']}, about {numbers['factor']} a layer: it "
-        f"{VERDICTS[verdict]}. In a batch of {values.values['batch']} the same example moves by {numbers['batch_difference']} "
-        f"under BatchNorm when its companions change, and by {numbers['layer_difference']} under LayerNorm."
+        f"{VERDICTS[verdict]}. In a batch of {values.values['batch']} the same example moves by "
+        f"{numbers['batch_difference']} under BatchNorm when its companions change, and by "
+        f"{numbers['layer_difference']} under LayerNorm."
     )
     return show.plain(
         {

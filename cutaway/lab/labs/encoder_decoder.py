@@ -13,7 +13,9 @@ next word and `top` [[word, probability] five]; `looks_at` the source word with 
 `stack` (encoder, decoder, out), `title`, `from` [ids], `parameters`}] from bottom to top, one block of each stack, and
 `parameters` of the whole original: `encoder_block`, `decoder_block`, `decoder_only_block`, `embedding`, `total`;
 `taught` and `taught_without`, the probability of
-each word of the right translation when all of it is given at once, as in training; `legal` the removable parts; `numbers` translation, next, looks_at, total, decoder_block, encoder_block.
+each word of the right translation when all of it is given at once, as in training;
+`legal` the removable parts;
+`numbers` translation, next, looks_at, total, decoder_block, encoder_block.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def run(state: dict) -> dict:
         "source_words": source, "translation": translation, "translation_without": without, "target": target,
         "encoder_pattern": encoded["encoder.pattern"], "decoder_pattern": decoded["decoder.pattern"],
         "cross_pattern": decoded["cross.pattern"], "row": row, "probabilities": probabilities,
-        "top": _top(probabilities), "looks_at": source[int(np.argmax(row))], "shapes": _shapes(len(source), len(target)),
+        "top": _top(probabilities), "looks_at": source[int(np.argmax(row))],
+        "shapes": _shapes(len(source), len(target)),
         "once": ["encoder", "cross-attention keys and values"],
         "each": ["decoder self-attention", "cross-attention queries", "feed-forward", "head"], "legal": PARTS,
         "taught": _taught(translation, encode(ids)["memory"], frozenset()),
@@ -86,8 +89,8 @@ def run(state: dict) -> dict:
         "decoder_block": f"{result['parameters']['decoder_block']:,}",
     }
     text = (
-        f"'{' '.join(source[:-1])}' becomes '{numbers['translation']}'. After '{' '.join(target)}' the decoder looks at "
-        f"{numbers['looks_at']} and expects {numbers['next']}."
+        f"'{' '.join(source[:-1])}' becomes '{numbers['translation']}'. After '{' '.join(target)}' the decoder "
+        f"looks at {numbers['looks_at']} and expects {numbers['next']}."
     )
     return show.plain(result | {"numbers": numbers, "text": text})
 

@@ -1,6 +1,6 @@
 """Lab `heads`: four heads with hand-made jobs, and what happens when fewer heads have to share them.
 
-State: `words` a list of 2 to 8 of the lab's words; `n_heads` 1, 2, 4 or 8 (the width of 8 is shared equally); `head` the
+State: `words` a list of 2 to 8 of the lab's words; `n_heads` 1, 2, 4 or 8 (they share the width of 8); `head` the
 one that is looked at (below n_heads); `row` the word whose weights are read (below the number of words); `masked`
 whether words see only backwards; `remove` a list of heads whose output is set to 0.
 

@@ -6,9 +6,9 @@ State: `tokens` 1 to 12 of the small run; `cached` whether keys and values are k
 `bandwidth` in GB and GB/s; `compute` in GFLOP/s.
 
 Result: `work` for each step `projected` (vectors made: q, k and v of each token that is run) and `dots` (query-key
-products, all tokens), with `total_projected`, `total_dots`, and the same `without` and `with` a cache in totals; `fresh`
+products, all tokens), with `total_projected`, `total_dots`, and the same totals `without` and `with` a cache; `fresh`
 [tokens, tokens] for the step: which products are computed now (true), `known` [tokens] which keys come from the cache;
-`difference` between the outputs of both ways on random weights with RoPE (tiny: rounding); `rotated` whether the keys in
+`difference` between the outputs of both ways on random weights with RoPE (rounding); `rotated` whether the keys in
 the cache are those of the whole run; `model`: `layers`, `heads`, `kv_heads`, `head_dim`, `d_model`, `parameters`,
 `legal_kv_heads`; `cost`: `per_token` bytes of cache a token, `cache` bytes of the whole batch at this context,
 `weights` bytes, `fits`, `longest` context that fits (0: not even the weights), `seconds_prefill`, `tokens_per_second`
@@ -83,7 +83,8 @@ def run(state: dict) -> dict:
     full, stepwise, same_keys = _both_ways(tokens)
     result = {
         "work": work["with" if cached else "without"] | {name: _totals(each) for name, each in work.items()},
-        "step": step, "cached": cached, "fresh": _fresh(tokens, step, cached), "known": np.arange(tokens) < step * cached,
+        "step": step, "cached": cached, "fresh": _fresh(tokens, step, cached),
+        "known": np.arange(tokens) < step * cached,
         "difference": float(np.abs(full - stepwise).max()), "rotated": same_keys,
         "model": _described(model, MODELS[values.values["model"]].heads), "cost": cost,
     }  # fmt: skip

@@ -56,7 +56,8 @@ def run(state: dict) -> dict:
     result = {
         "words": WORDS, "stages": stages, "probabilities": last, "greedy": WORDS[int(np.argmin(ranks(logits)))],
         "counts": np.bincount(drawn, minlength=8), "drawn": [WORDS[i] for i in drawn[:12]],
-        "entropy": {"before": before, "after": after}, "choices": {"before": 2**before, "after": 2**after}, "tree": tree,
+        "entropy": {"before": before, "after": after}, "choices": {"before": 2**before, "after": 2**after},
+        "tree": tree,
     }  # fmt: skip
     top, kept = int(np.argmax(last)), int((last > 0).sum())
     numbers = {

@@ -43,7 +43,7 @@ from cutaway.reference.functions import Array
 from cutaway.reference.sampling import Sampling, distribution, draw
 
 DEFAULT: dict[str, Any] = {
-    "step": 300, "lr": 0.01, "layers": 1, "heads": 2, "seed": 0, "without": "none", "prompt": "a cat ",
+    "step": 300, "lr": 0.01, "layers": 2, "heads": 2, "seed": 0, "without": "none", "prompt": "a cat ",
     "temperature": 0.7, "sample_seed": 0,
 }  # fmt: skip
 WRITTEN = 60

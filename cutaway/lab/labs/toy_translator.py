@@ -43,7 +43,7 @@ WANTED, WRITTEN = 8.0, 30.0
 
 
 def encode(ids: Array, without: frozenset[str] = frozenset(), both_ways: bool = True) -> dict[str, Array]:
-    """The encoder's tensors for source ids [S]: kinds, meanings, gender and forms side by side in each stream [S, 30]."""
+    """The encoder's tensors for source ids [S]: kinds, meanings, gender and forms side by side in a stream [S, 30]."""
     found, w = {}, weights()
     x = found["encoder.embedding"] = w["source_embedding"][ids]
     places = np.arange(len(ids))

@@ -53,7 +53,8 @@ def run(state: dict) -> dict:
         "patterns": {block: run_[f"{block}.attn.pattern"] for block in ("blocks.0", "blocks.1")},
         "lens": [_looked(depth, run_[name][position]) for depth, name in DEPTHS.items()],
         "probabilities": before, "probabilities_without": after, "top": _top(before), "top_without": _top(after),
-        "losses": losses, "losses_without": losses_without, "loss": _mean(losses), "loss_without": _mean(losses_without),
+        "losses": losses, "losses_without": losses_without, "loss": _mean(losses),
+        "loss_without": _mean(losses_without),
         "continued": _write(ids, frozenset(), steps), "continued_without": _write(ids, removed, steps),
         "parameters": _parameters(), "total": sum(count for _, count in _parameters()), "legal": PARTS,
     }  # fmt: skip

@@ -16,6 +16,8 @@ export class Lab {
     readonly initial: State,
     start: State,
     readonly changed: (state: State) => void = () => {},
+    /** Shown by itself, not as a part of a chapter. */
+    readonly alone = false,
   ) {
     this.state = { ...initial, ...start };
     void this.#send();

@@ -1,5 +1,5 @@
-/** Every word of the interface, by key. A course may bring its own language for any of them. */
-import english from "../ui.json";
+/** Every word of the interface, by key, from the folder of all English texts. A course may bring its own language for any of them. */
+import english from "../../../cutaway/lab/content/en/ui.json";
 
 export type Key = keyof typeof english;
 let words: Record<string, string> = english;

@@ -47,7 +47,11 @@ drawn = rng.choice(words, 200, p=p)
 print("   200 draws of the lab's words:", {w: int((drawn == w).sum()) for w in words if p[words.index(w)] > 0})
 
 print("4. greedy and two beams on the tree")
-tree = {"a": (0.5, {"red": 0.3, "big": 0.3, "dog": 0.2}), "the": (0.4, {"dog": 0.9, "cat": 0.05}), "no": (0.1, {"one": 0.6})}
+tree = {
+    "a": (0.5, {"red": 0.3, "big": 0.3, "dog": 0.2}),
+    "the": (0.4, {"dog": 0.9, "cat": 0.05}),
+    "no": (0.1, {"one": 0.6}),
+}
 for beams in (1, 2):
     starts = sorted(tree, key=lambda w: -tree[w][0])[:beams]
     paths = [(tree[a][0] * q, f"{a} {b}") for a in starts for b, q in tree[a][1].items()]

@@ -41,4 +41,4 @@ for bits in (16, 8, 4):
     print(f"   SmolLM2 with {bits:2} bits a weight: {40e9 / (weights['SmolLM2-135M'] * bits / 8):.0f} tokens a second")
 for batch in (1, 4, 16, 64):
     step = (weights["Llama 3 8B"] * 2 + batch * 2048 * 131072) / 1000e9
-    print(f"   Llama 3 8B on 1,000 GB a second, {batch:2} texts of 2,048 tokens: {batch / step:,.0f} tokens a second in all")
+    print(f"   Llama 3 8B on 1,000 GB a second, {batch:2} texts of 2,048 tokens: {batch / step:,.0f} tokens/s in all")

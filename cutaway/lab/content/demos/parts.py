@@ -48,9 +48,7 @@ for gain in (0.5, 1.5):
     for _ in range(30):
         w = gain * rng.normal(size=(8, 8)) / np.sqrt(8)
         a, b, c = w @ a, b + w @ b, layer_norm(c + w @ c)
-    print(
-        f"   gain {gain}: f(x) {np.linalg.norm(a):.3g}, x + f(x) {np.linalg.norm(b):.3g}, normed {np.linalg.norm(c):.2f}"
-    )
+    print(f"   gain {gain}: f(x) {np.linalg.norm(a):.3g}, x + f(x) {np.linalg.norm(b):.3g}, LN {np.linalg.norm(c):.2f}")
 
 print("4. one token, [0, 4], through three pre-norm blocks")
 x = np.array([[0.0, 4.0]])

@@ -5,10 +5,9 @@ import numpy as np
 np.set_printoptions(precision=2, suppress=True)
 WORDS = "the a cat dog mat bird sat ran saw on to .".split()
 NOUNS, VERBS, ARTICLES = "cat dog mat bird", "sat ran saw", "the a"
-FOLLOWS = {"the": NOUNS, "a": NOUNS, "cat": VERBS, "dog": VERBS, "bird": VERBS, "mat": ".", "sat": "on .", "ran": "to ."}
-FOLLOWS |= {word: ARTICLES for word in ("saw", "on", "to", ".")}
+FOLLOWS = [NOUNS, NOUNS, VERBS, VERBS, ".", VERBS, "on .", "to .", *[ARTICLES] * 4]  # what may follow each of WORDS
 N, CLOCK = len(WORDS), 8
-follows = np.array([[float(other in FOLLOWS[word].split()) for other in WORDS] for word in WORDS])
+follows = np.array([[float(word in after.split()) for word in WORDS] for after in FOLLOWS])
 
 
 def softmax(s):
@@ -54,5 +53,7 @@ text = "the cat sat on the".split()
 ids = np.array([WORDS.index(word) for word in text])
 for depth, p in zip(("embedding", "block 0", "block 1"), model(ids)):
     print(f"after {depth:9}:", dict(zip(WORDS, p[-1].round(2).tolist())))
-for name, p in (("whole", model(ids)[-1]), ("no mask", model(ids, mask=False)[-1]), ("no positions", model(ids, order=False)[-1])):
-    print(f"{name:12} loss {-np.log(p[np.arange(4), ids[1:]]).mean():.3f}, expects", WORDS[p[-1].argmax()], p[-1].max().round(2))
+for name, how in (("whole", {}), ("no mask", {"mask": False}), ("no positions", {"order": False})):
+    p = model(ids, **how)[-1]
+    loss = -np.log(p[np.arange(4), ids[1:]]).mean()
+    print(f"{name:12} loss {loss:.3f}, expects {WORDS[p[-1].argmax()]} with {p[-1].max():.2f}")

@@ -22,7 +22,12 @@ def products(rng: np.random.Generator) -> Fresh:
 
 def size(rng: np.random.Generator) -> Fresh:
     """Bytes a token."""
-    layers, kv, groups, width = whole(rng, 12, 40), pick(rng, [1, 2, 3, 4, 8]), whole(rng, 2, 5), pick(rng, [32, 64, 128])
+    layers, kv, groups, width = (
+        whole(rng, 12, 40),
+        pick(rng, [1, 2, 3, 4, 8]),
+        whole(rng, 2, 5),
+        pick(rng, [32, 64, 128]),
+    )
     answer = 2.0 * layers * kv * width * 2
     wrong = {"queries": answer * groups, "keys": answer / 2, "layer": answer / layers}
     values = {"layers": str(layers), "heads": str(kv * groups), "kv": str(kv), "width": str(width)}
@@ -48,13 +53,14 @@ def speed(rng: np.random.Generator) -> Fresh:
 
 def batch(rng: np.random.Generator) -> Fresh:
     """Many texts."""
-    weights, cache, bandwidth, n = whole(rng, 4, 16), pick(rng, [0.25, 0.5, 1]), 100 * whole(rng, 2, 20), whole(rng, 4, 16)
+    weights, cache, bandwidth, n = (
+        whole(rng, 4, 16),
+        pick(rng, [0.25, 0.5, 1]),
+        100 * whole(rng, 2, 20),
+        whole(rng, 4, 16),
+    )
     answer = n * bandwidth / (weights + n * cache)
-    wrong = {
-        "one": answer / n,
-        "weights": bandwidth / (weights + cache),
-        "cache": n * bandwidth / (weights + cache),
-    }
+    wrong = {"one": answer / n, "weights": bandwidth / (weights + cache), "cache": n * bandwidth / (weights + cache)}
     values = {"weights": str(weights), "cache": f"{cache:g}", "bandwidth": str(bandwidth), "n": str(n)}
     return Fresh(values, answer, wrong, ONE_DECIMAL)
 

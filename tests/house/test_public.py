@@ -1,0 +1,44 @@
+"""The public names: each is there, says what it does, and its examples run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import cutaway
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", cutaway.__all__)
+def test_a_name_is_documented_and_its_examples_run(name):
+    thing = importlib.import_module(f"cutaway.{name}") if name == "spec" else getattr(cutaway, name)
+    assert thing.__doc__ and thing.__doc__.strip()
+    module = thing if isinstance(thing, ModuleType) else importlib.import_module(thing.__module__)
+    for test in doctest.DocTestFinder(recurse=False).find(thing, name, module=module):
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(AttributeError, match="no attribute 'transformer'"):
+        cutaway.transformer  # noqa: B018
+
+
+def test_dir_lists_the_public_names():
+    assert set(cutaway.__all__) <= set(dir(cutaway))
+
+
+def test_the_version_is_told_once():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project.get("version", cutaway.__version__) == cutaway.__version__
+
+
+def test_torch_is_pinned_once_for_everybody():
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert "torch==2.13.0" in pins
+    assert all(line.count("==") == 1 and "+" not in line for line in pins if line), "no local builds in the pins"
