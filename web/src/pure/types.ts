@@ -41,8 +41,6 @@ export interface Level {
 
 export interface Question {
   id: string;
-  /** What the reader calls it: 4.6 is the sixth of chapter 4. */
-  label: string;
   /** What a reader sees: 4.6 is the sixth of chapter 4. A skip test's questions have none. */
   label?: string;
   kind: "choice" | "number" | "shape" | "open";
