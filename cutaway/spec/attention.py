@@ -66,7 +66,7 @@ class NoQKNorm(Record):
 class QKNorm(Record):
     """q and k normalised before rotation, over each head or over the whole width (Henry et al. 2020, arXiv:2010.04245).
 
-    `gain` shared: one vector for all heads; per_head: a vector for each.
+    `gain` shared: one vector for all heads; per_head: a vector for each. Over the width it is one vector that long.
     """
 
     kind: Literal["qk_norm"] = "qk_norm"

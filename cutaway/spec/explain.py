@@ -44,12 +44,8 @@ def nearest(wrong: str, right: Any, cutoff: float = 0.6) -> str | None:
 
 def unknown_key(wrong: str, *records: RecordClass) -> str:
     """What to write instead of a key that these records lack."""
-    own = {name for record in records for name in record.model_fields}
-    close = nearest(wrong, own)
-    if close:
-        return f"the nearest right key is '{close}'"
-    deeper = below(*records)
-    close = nearest(wrong, deeper, cutoff=0.8)
+    own, deeper = {name for record in records for name in record.model_fields}, below(*records)
+    close = wrong if wrong in deeper else nearest(wrong, own) or nearest(wrong, deeper, cutoff=0.8)
     if close:
         return f"the nearest right key is '{deeper[close][0][0]}'"
     return f"the right keys are {', '.join(sorted(own))}"

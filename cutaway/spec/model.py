@@ -84,7 +84,7 @@ class Side(Record):
 class EncoderDecoder(Record):
     """An encoder reads the source; a decoder writes the target and looks at it through cross-attention.
 
-    `shared_embedding`: both sides read one table, named `embedding`.
+    `shared_embedding`: both sides read one table, which the encoder owns: `encoder.embedding.tokens`.
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"

@@ -149,10 +149,12 @@ def _lost(places: list[_Place], step: str) -> str:
     if step in known:
         owners = ", ".join(dict.fromkeys(kind_of(record) or record.__name__ for _, record in known[step]))
         return f"nothing here has '{step}'; it belongs to {owners}: set the kind first"
-    names = set(known) | (BRANCHES | set(OF_A_STACK) if "layers" in known or "stages" in known else set())
-    close = nearest(step, names, cutoff=0.5)
-    hint = f"the nearest right one is '{close}'" if close else f"the right ones are {', '.join(sorted(names))}"
-    return f"no field or branch is named '{step}'; {hint}" if names else f"'{step}' leads into a plain value"
+    if not known:
+        return f"'{step}' leads into a plain value"
+    close = nearest(step, set(known) | BRANCHES | set(OF_A_STACK), cutoff=0.5)
+    own = sorted({name for record in records for name in record.model_fields})
+    hint = f"the nearest right one is '{close}'" if close else f"here are {', '.join(own)}"
+    return f"no field or branch is named '{step}'; {hint}"
 
 
 def _set_kind(places: list[_Place], kind: str, path: str, apart: bool) -> None:
@@ -204,6 +206,8 @@ def _set_n_layers(stack: dict[str, Any], n_layers: int, path: str) -> None:
         return
     if len(layers) == 1 and not repeats:
         repeats = layers = [dict[str, Any](kind="repeat", times=1, blocks=layers)]
+    if not layers:
+        raise SpecError(f"{path}: there is no layer to repeat; write the list of layers")
     if len(repeats) != 1:
         raise SpecError(f"{path}: the layers differ, so a number does not say which; write the list of layers")
     pattern, rest = len(repeats[0]["blocks"]), len(layers) - 1

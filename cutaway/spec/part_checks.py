@@ -56,7 +56,7 @@ def _heads(part: MultiHead | Cross, d_model: int, at: str) -> Iterator[Problem]:
         message = "a norm over the whole width has one gain for that width"
         yield Problem(f"{at}.qk_norm.gain", message, ("shared",))
     if part.head_dim == "auto" and d_model % part.n_heads:
-        message = f"{part.n_heads} heads cannot share d_model {d_model} equally while head_dim is auto"
+        message = f"{part.n_heads} heads cannot share d_model {d_model} equally; head_dim is auto"
         yield Problem(f"{at}.n_heads", message, divisors(d_model))
     elif isinstance(part, MultiHead):
         yield from _positions(part.positions, sizes(part, d_model).head_dim, "head_dim", f"{at}.positions")

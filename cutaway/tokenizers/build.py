@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ SPACE = "▁"
 class Pieces:
     """A SentencePiece vocabulary (Kudo and Richardson 2018, arXiv 1808.06226) and how its text is prepared.
 
-    `ordinary` says which pieces text may become; the others are control tokens, bytes and unused ones.
+    `ordinary` says which pieces text may become; the others are control tokens, bytes and unused ones. `whole` are
+    pieces that are cut out of a text before all others.
     """
 
     tokens: Sequence[str]
@@ -30,6 +32,7 @@ class Pieces:
     add_space_prefix: bool = True
     remove_extra_spaces: bool = False
     charsmap: bytes = b""
+    whole: Sequence[str] = ()
 
 
 def vocabulary(tokens: Sequence[str], where: str) -> dict[str, int]:
@@ -68,7 +71,9 @@ def piece_bpe(pieces: Pieces, where: str) -> tokenizers.Tokenizer:
         if token[:cut] in usable and token[cut:] in usable
     ]
     unknown = pieces.tokens[pieces.unknown]
-    backend = tokenizers.Tokenizer(_bpe(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    backend = tokenizers.Tokenizer(
+        _bpe(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=bool(pieces.whole))
+    )
     _prepare_pieces(backend, pieces)
     return backend
 
@@ -90,6 +95,9 @@ def _prepare_pieces(backend: tokenizers.Tokenizer, pieces: Pieces) -> None:
     if pieces.add_space_prefix:
         steps.append(normalizers.Prepend(SPACE))
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    if pieces.whole:
+        longest_first = sorted(pieces.whole, key=len, reverse=True)
+        backend.pre_tokenizer = pre.Split(Regex("|".join(map(re.escape, longest_first))), "isolated")
     chain: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if pieces.add_space_prefix:
         chain.append(decoders.Strip(" ", 1, 0))

@@ -1,7 +1,7 @@
 """Chat templates: programs in Jinja that come with a model, so they are run in a sandbox and on a budget.
 
 The sandbox keeps a template from reaching Python's objects and from changing its input. The budget bounds its time and
-memory: each turn of a loop and each call costs something, and so does each character it makes.
+memory: each turn of a loop and each call costs something, and so does each character it makes; and it has a deadline.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from time import monotonic
 from typing import Any, NoReturn
 
 import jinja2
@@ -28,6 +29,8 @@ MAX_SOURCE = 1 << 20
 MAX_COST = 1 << 28
 STEP_COST = 1 << 8
 """A turn of a loop or a call costs as much as so many characters, so there can be a million of them."""
+ITEM_COST = 1 << 4
+MAX_SECONDS = 5
 STRETCHING = frozenset((
     "batch", "center", "expandtabs", "format", "indent", "join", "ljust", "replace", "rjust", "round", "slice",
     "truncate", "wordwrap", "zfill",
@@ -40,19 +43,28 @@ class _RefusalError(Exception):
     """The template itself refused, or went over its budget."""
 
 
-_spent: ContextVar[int] = ContextVar("spent", default=0)
+class _Budget:
+    """What one rendering may still cost."""
+
+    def __init__(self) -> None:
+        self.left, self.deadline = MAX_COST, monotonic() + MAX_SECONDS
+
+    def spend(self, cost: int) -> None:
+        self.left -= cost
+        if self.left < 0 or monotonic() > self.deadline:
+            raise _RefusalError("it takes too long or makes too much text")
+
+
+_budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 def _spend(cost: int) -> None:
-    spent = _spent.get() + cost
-    _spent.set(spent)
-    if spent > MAX_COST:
-        raise _RefusalError("it takes too long or makes too much text")
+    _budget.get().spend(cost)
 
 
 def _paid(value: Any) -> Any:
     """A value just made, paid for by its length."""
-    _spend(len(value) if isinstance(value, (str, list, tuple, dict)) else 1)
+    _spend(_extent(value) if isinstance(value, (str, list, tuple, dict)) else 1)
     return value
 
 
@@ -90,14 +102,14 @@ class _Generation(Extension):
 class _Metered(NodeTransformer):
     """Puts the meter into loops and into the joining of strings, which call nothing that could be watched."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+    def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
         if node.recursive:
             raise _RefusalError("recursive loops are not supported")
         node.iter = nodes.Call(nodes.ImportedName(f"{__name__}._turns"), [node.iter], [], None, None)
         return node
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return nodes.Call(nodes.ImportedName(f"{__name__}._joined"), node.nodes, [], None, None)
 
@@ -131,6 +143,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _paid(super().call(context, callee, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+":
+            _spend(_extent(left) + _extent(right) if isinstance(left, (str, list, tuple)) else 1)
         if operator in ("*", "**") and not isinstance(left, float):
             _stretch(left if operator == "*" else "." * 64, [right])
         if operator == "%":
@@ -152,8 +166,10 @@ def _metered(name: str, function: Any) -> Any:
 
 
 def _extent(value: Any) -> int:
-    if isinstance(value, (str, list, tuple, dict)):
+    if isinstance(value, str):
         return len(value)
+    if isinstance(value, (list, tuple, dict)):
+        return len(value) * ITEM_COST
     return abs(value) if isinstance(value, int) else 1
 
 
@@ -177,24 +193,22 @@ class ChatTemplate:
 
         Raises InputError when the template is not valid, refuses the conversation, or goes over its budget.
         """
-        token = _spent.set(0)
+        token = _budget.set(_Budget())
         try:
             compiled = _compile(self.source)
-            pieces = []
-            for piece in compiled.generate(messages=[dict(m) for m in messages], **variables):
-                pieces.append(_paid(piece))
-            return "".join(pieces)
+            copies = [dict(message) for message in messages]
+            return "".join(_paid(piece) for piece in compiled.generate(messages=copies, **variables))
         except _RefusalError as error:
             raise InputError(f"the chat template refuses: {error}") from None
         except jinja2.TemplateSyntaxError as error:
             raise InputError(f"the chat template is not valid in line {error.lineno}: {error.message}") from None
         except RecursionError:
             raise InputError("the chat template is nested too deeply") from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a program of someone else may fail in any way
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"the chat template fails on these messages ({reason}); check their keys") from None
         finally:
-            _spent.reset(token)
+            _budget.reset(token)
 
 
 @functools.lru_cache(maxsize=16)

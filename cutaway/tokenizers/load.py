@@ -48,7 +48,7 @@ def _backend(folder: Path, settings: Settings) -> tokenizers.Tokenizer | None:
     if (path := folder / "tokenizer.json").is_file():
         try:
             return tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more precise
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more precise
             raise CheckpointError(f"{path}: not a tokenizer that can be read ({error}); fetch it again") from None
     if (path := folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _byte_bpe(path, folder / "merges.txt", settings)

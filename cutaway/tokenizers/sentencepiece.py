@@ -17,7 +17,7 @@ from cutaway.tokenizers import build
 __all__ = ["read_model"]
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 UNIGRAM, BPE = 1, 2
 
 
@@ -50,11 +50,12 @@ def _read(data: bytes, where: str) -> tokenizers.Tokenizer:
     pieces = build.Pieces(
         tokens,
         scores,
-        [type_ in (NORMAL, USER_DEFINED) for type_ in types],
+        [type_ == NORMAL for type_ in types],
         int(unknown),  # pyrefly: ignore
         bool(normalizer.get(3, True)),
         bool(normalizer.get(4, True)),
         _bytes(normalizer.get(2, b"")),
+        [token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
     )
     backend = (build.unigram if kind == UNIGRAM else build.piece_bpe)(pieces, where)
     build.add_tokens(backend, [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL])

@@ -8,8 +8,9 @@ import torch
 import cutaway
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.generation import Run, generate
-from cutaway.generation.sampling import distribution
+from cutaway.generation.loop import generate
+from cutaway.generation.result import Run
+from cutaway.generation.sampling import distribution, penalise, seen_ids
 
 
 def model_of(name="modern-tiny", seed=5):
@@ -22,10 +23,10 @@ def model_of(name="modern-tiny", seed=5):
 OPTIONS = spec.Generation(max_tokens=12)
 
 
-@pytest.mark.parametrize("plan", [Run(chunk=2), Run(cache="fixed"), Run(cache="ring"), Run(cache=None)])
-def test_every_plan_gives_the_same_ids(plan):
+@pytest.mark.parametrize("run", [Run(chunk=2), Run(cache="fixed"), Run(cache="ring"), Run(cache=None)])
+def test_every_way_of_reading_gives_the_same_ids(run):
     model, prompt = model_of(), [3, 1, 4, 1, 5]
-    assert generate(model, [prompt], OPTIONS, plan).ids == generate(model, [prompt], OPTIONS).ids
+    assert generate(model, [prompt], OPTIONS, run).ids == generate(model, [prompt], OPTIONS).ids
 
 
 def test_batched_equals_single():
@@ -46,7 +47,7 @@ def test_encoder_decoder_cached_equals_recomputed():
     new = generate(model, [[5, 6, 7]], options).ids[0]
     memory = model.encode(torch.tensor([[5, 6, 7]]))
     with torch.no_grad():
-        logits = model(torch.tensor([[1] + new[:-1]]), cutaway.Given(memory=memory))
+        logits = model(torch.tensor([[1, *new[:-1]]]), cutaway.Given(memory=memory))
     assert logits[0].argmax(-1).tolist() == new
 
 
@@ -54,7 +55,7 @@ def test_it_ends_at_the_context_with_a_reason():
     model = model_of()
     limit = model.spec.context_length
     result = generate(model, [[1] * (limit - 3)], spec.Generation())
-    assert len(result.ids[0]) == 3 and result.reasons[0].kind == "context"
+    assert len(result.ids[0]) == 3 and "context" in str(result.reasons[0])
 
 
 def test_a_prompt_beyond_the_context_is_refused():
@@ -67,13 +68,17 @@ def test_a_prompt_beyond_the_context_is_refused():
 
 @pytest.mark.parametrize(("p", "n"), [(0.79, 2), (0.81, 3), (0.0, 1), (1.0, 4)])
 def test_trap_41_top_p_keeps_the_crossing_token(p, n):
-    logits = torch.tensor([[0.5, 0.3, 0.1, 0.1]], dtype=torch.float64).log()
+    logits = torch.tensor([[0.5, 0.3, 0.1, 0.1]]).log()
     shares, _ = distribution(logits, spec.Generation(temperature=1.0, top_p=p))
     assert (shares > 0).sum() == n
 
 
-def test_beams_on_an_encoder_decoder_find_at_least_the_greedy_score():
-    model, source = model_of("original-2017-tiny"), [[5, 6, 7]]
-    greedy = generate(model, source, spec.Generation(max_tokens=4, start_id=1), Run(logprobs=True))
-    beams = generate(model, source, spec.Generation(max_tokens=4, start_id=1, n_beams=4), Run(logprobs=True))
-    assert sum(beams.logprobs[0]) >= sum(greedy.logprobs[0]) - 1e-9
+def test_trap_42_tiny_temperature_is_greedy_without_overflow():
+    shares, _ = distribution(torch.tensor([[1.0, 3.0, 2.0]]), spec.Generation(temperature=1e-6))
+    assert shares.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_trap_43_repetition_penalty():
+    logits = torch.tensor([[2.0, -2.0, 1.0]])
+    out = penalise(logits, seen_ids([[0, 1, 0]], logits), 2.0, 0.0)
+    assert out.tolist() == [[1.0, -4.0, 1.0]]

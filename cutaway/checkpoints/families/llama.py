@@ -91,8 +91,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_key_value_heads": n.n_kv_heads,
         "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": ffn.activation,
-        "vocab_size": record.vocab_size,
-        "rms_norm_eps": record.final_norm.eps, "max_position_embeddings": length,
+        "vocab_size": record.vocab_size, "rms_norm_eps": record.final_norm.eps, "max_position_embeddings": length,
         "tie_word_embeddings": record.head.tied, "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
         "rope_parameters": write_rope(attn.positions, n.head_dim),
     }  # fmt: skip
@@ -105,17 +104,10 @@ def gguf_spec(config: Config) -> spec.Model:
     config.expect("attention.value_length", head_dim)
     rotary = config.integer("rope.dimension_count", head_dim)
     config.expect("rope.scaling.type", "none")
-    rope = spec.RoPE(
-        base=config.number("rope.freq_base", 10000.0),
-        rotary_dim="head" if rotary == head_dim else rotary,
-        layout="halves",
-    )
-    attn = spec.MultiHead(
-        n_heads=n_heads,
-        n_kv_heads=config.integer("attention.head_count_kv", n_heads),
-        head_dim=head_dim,
-        positions=rope,
-    )
+    turned = "head" if rotary == head_dim else rotary
+    rope = spec.RoPE(base=config.number("rope.freq_base", 10000.0), rotary_dim=turned, layout="halves")
+    n_kv_heads = config.integer("attention.head_count_kv", n_heads)
+    attn = spec.MultiHead(n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, positions=rope)
     rows = config.take("n_embedding_rows", None)
     if rows is None:
         raise CheckpointError(f"{config.where}: token_embd.weight is missing; the file holds no embedding")

@@ -28,6 +28,8 @@ from cutaway.errors import InputError
 from cutaway.lab import grade
 from cutaway.lab.content import markup
 
+MISTAKE_TOLERANCE = 0.005  # a mistake is known again when it was rounded to two decimals
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -85,8 +87,9 @@ class NumberQuestion(_Question):
         read = f"{value:.10g}"
         if _near(value, self.answer, self.tolerance):
             return Verdict(True, markup.line(self.right), read)
-        reason = next((w.reason for w in self.wrong if _near(value, w.value, self.tolerance)), self.otherwise)
-        return Verdict(False, markup.line(reason), read)
+        nearest = min(self.wrong, key=lambda wrong: abs(value - wrong.value), default=None)
+        known = nearest is not None and _near(value, nearest.value, max(self.tolerance, MISTAKE_TOLERANCE))
+        return Verdict(False, markup.line(nearest.reason if known else self.otherwise), read)
 
 
 class ShapeQuestion(_Question):

@@ -82,10 +82,10 @@ def _question(chapter: str, name: str, text: dict, seed: int) -> NumberQuestion 
     where = f"skip test of {chapter}, {name}"
     if set(text["wrong"]) != set(fresh.wrong):
         raise InputError(f"{where}: reasons for {sorted(text['wrong'])}, the generator gives {sorted(fresh.wrong)}")
-    entry = {key: _fill(text[key], fresh.values, where) for key in ("prompt", "right", "otherwise")}
+    entry = {key: fill(text[key], fresh.values, where) for key in ("prompt", "right", "otherwise")}
     entry |= {"kind": text["kind"], "answer": fresh.answer}
     entry["wrong"] = [
-        {"value": value, "reason": _fill(text["wrong"][mistake], fresh.values, where)}
+        {"value": value, "reason": fill(text["wrong"][mistake], fresh.values, where)}
         for mistake, value in fresh.wrong.items()
     ]
     if text["kind"] == "number":
@@ -93,7 +93,9 @@ def _question(chapter: str, name: str, text: dict, seed: int) -> NumberQuestion 
     return make_question(where, entry)
 
 
-def _fill(text: str, values: dict[str, str], where: str) -> str:
+def fill(text: str, values: dict[str, str], where: str) -> str:
+    """The text with each `«name»` replaced by its value. Raises InputError beginning with `where` for another name."""
+
     def value(found: re.Match[str]) -> str:
         if found.group(1) not in values:
             raise InputError(f"{where}: no value named {found.group(1)!r}; there are {', '.join(values)}")

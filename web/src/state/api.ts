@@ -50,4 +50,4 @@ export const runCode = (exercise: string, code: string) => post<{ job: string }>
 export const job = (name: string) => ask<Job>(`jobs/${id(name)}`);
 export const stopJob = (name: string) => ask<unknown>(`jobs/${id(name)}`, { method: "DELETE" });
 export const solution = (exercise: string, attempts: number) =>
-  ask<{ solution?: string; code?: string; html?: string }>(`exercises/${id(exercise)}/solution?attempts=${attempts}`);
+  ask<{ solution: string }>(`exercises/${id(exercise)}/solution?attempts=${attempts}`);

@@ -49,6 +49,14 @@ export const starsOf = (one: Level) => stars(one, progress, scored);
 export const tasksOf = (one: Level) => tasks(one, scored);
 export const doneOf = (one: Level) => tasksOf(one).filter((id) => id in progress.right).length;
 
+export const isSkipped = (id: string): boolean => id in progress.skipped;
+
+/** The scored questions of one section. */
+export function askedIn(id: string, section: string): string[] {
+  const one = level(id)?.sections.find((found) => found.id === section);
+  return (one?.blocks ?? []).flatMap((block) => (block.type === "question" && scored(block.id) ? [block.id] : []));
+}
+
 /** The first place where a lab stands in the course. */
 export function placeOf(lab: string): { level: Level; section: string; title: string } | null {
   for (const one of levels())

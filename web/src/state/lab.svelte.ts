@@ -16,8 +16,8 @@ export class Lab {
     readonly initial: State,
     start: State,
     readonly changed: (state: State) => void = () => {},
-    /** Shown by itself, not as a part of a chapter. */
-    readonly alone = false,
+    /** Questions that ask for what this lab would show: it keeps those numbers back until they are answered. */
+    readonly asked: readonly string[] = [],
   ) {
     this.state = { ...initial, ...start };
     void this.#send();

@@ -17,7 +17,7 @@ def score(rng: np.random.Generator) -> Fresh:
     q, k = rng.integers(-3, 4, (2, width))
     dot, root = float(q @ k), math.sqrt(width)
     values = {"q": row(q), "k": row(k), "dot": show.short(dot), "root": show.short(root)}
-    return Fresh(values, dot / root, {"dot": dot, "width": dot / width}, 0.005)
+    return Fresh(values, dot / root, {"dot": dot, "width": dot / width}, TWO_DECIMALS)
 
 
 def size(rng: np.random.Generator) -> Fresh:
