@@ -150,7 +150,7 @@ class RoPE(Record):
 
 
 class ALiBi(Record):
-    """-slope * |query - key| * factor added to the scores, slopes 2^(-max_bias k / N) (Press et al. 2021, arXiv:2108.12409).  # noqa: E501
+    """-slope * |query - key| * factor on the scores, slopes 2^(-max_bias k / N) (Press et al. 2021, arXiv:2108.12409).
 
     With `bfloat16` slope, key position and product are each rounded to bfloat16, as some checkpoints were trained.
     """

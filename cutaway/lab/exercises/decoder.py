@@ -52,7 +52,7 @@ STARTER = (
     GIVEN
     + """\
 def decoder(x, n_blocks):
-    # n_blocks times: masked attention, then the FFN. Each reads the LayerNorm of x, and its result is added to x.
+    # n_blocks times: masked attention, then the FFN. Each reads a normalised copy of x, and its result joins x.
     # After the last block comes one LayerNorm more.
     return x
 """
@@ -77,8 +77,8 @@ EXERCISE = Exercise(
     title="A decoder stack",
     function="decoder",
     signature="decoder(x, n_blocks)",
-    prompt="Run `n_blocks` pre-norm decoder blocks one after another, then the final LayerNorm. In a block, masked "
-    "attention and then the FFN read the LayerNorm of `x`, and each result is added to `x`. The attention has no "
+    prompt="Send `x` through `n_blocks` pre-norm decoder blocks and close with one LayerNorm. A block is masked "
+    "attention, then the FFN: both read a normalised copy of `x`, and `x` grows by what they return. The attention has no "
     "weight matrices: Q, K and V are its input.",
     starter=STARTER,
     solution=SOLUTION,

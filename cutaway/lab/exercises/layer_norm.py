@@ -18,7 +18,7 @@ import numpy as np
 
 
 def layer_norm(x, eps=1e-5):
-    # Mean and standard deviation of each word's own numbers: the last axis of x.
+    # Mean and std belong to a word: take them along the last axis of x.
     # eps is a small number that keeps the division safe when all numbers of a word are equal.
     return x
 """
@@ -29,7 +29,7 @@ EXERCISE = Exercise(
     title="LayerNorm",
     function="layer_norm",
     signature="layer_norm(x, eps=1e-5)",
-    prompt="Bring each word's numbers to mean 0 and standard deviation 1. A word is the **last axis** of `x`; any "
+    prompt="Give the numbers of every word a mean of 0 and a standard deviation of 1. A word is the **last axis** of `x`; any "
     "number of axes may stand before it. A word whose numbers are all equal becomes zeros.",
     starter=STARTER,
     solution=SOLUTION,

@@ -32,7 +32,7 @@ EXERCISE = Exercise(
     solution=SOLUTION,
     hints=(
         "Square, take the mean over axis -1, take the root: in this order.",
-        "`keepdims=True` keeps the axis, so that each word is divided by its own number.",
+        "`keepdims=True` keeps the axis, so that no word is divided by the number of another.",
         "`eps` inside the root keeps a word of zeros from 0 / 0.",
     ),
     cases=(
@@ -51,7 +51,7 @@ EXERCISE = Exercise(
         Mistake(
             "first axis",
             swap(SOLUTION, ("axis=-1", "axis=0")),
-            "You average over axis 0, across the words. Each word is divided by its own number: axis -1.",
+            "You average over axis 0, across the words. Every word has a root mean square of its own: axis -1.",
         ),
         Mistake(
             "no keepdims",

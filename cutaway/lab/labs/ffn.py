@@ -1,4 +1,4 @@
-"""Lab `ffn`: the feed-forward network works on one word at a time.
+"""Lab `ffn`: the feed-forward network, in which no word sees another.
 
 State: `X` two numbers for each of cat, dog, car, from -4 to 4; `follow` one of them or null.
 

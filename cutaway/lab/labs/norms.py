@@ -1,4 +1,4 @@
-"""Lab `norms`: LayerNorm and RMSNorm on the same four numbers.
+"""Lab `norms`: two norms of the same four numbers.
 
 State: `x` 4 numbers.
 

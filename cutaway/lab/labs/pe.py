@@ -53,7 +53,7 @@ def run(state: dict) -> dict:
             "rotation": [_rotation(speed) for speed in speeds],
             "worked": worked,
             "numbers": numbers,
-            "text": f"Position {row} of {length} is {numbers['vector']}; the left columns change fast from row to row, "
+            "text": f"Position {row} of {length} is {numbers['vector']}; columns further right change more slowly, "
             f"the last pair turns by {numbers['slowest']} radians a position.",
         }
     )
