@@ -78,8 +78,8 @@ EXERCISE = Exercise(
     function="decoder",
     signature="decoder(x, n_blocks)",
     prompt="Send `x` through `n_blocks` pre-norm decoder blocks and close with one LayerNorm. A block is masked "
-    "attention, then the FFN: both read a normalised copy of `x`, and `x` grows by what they return. The attention has no "
-    "weight matrices: Q, K and V are its input.",
+    "attention, then the FFN: both read a normalised copy of `x`, and `x` grows by what they return. The attention has "
+    "no weight matrices: Q, K and V are its input.",
     starter=STARTER,
     solution=SOLUTION,
     hints=(

@@ -29,7 +29,7 @@ EXERCISE = Exercise(
     title="LayerNorm",
     function="layer_norm",
     signature="layer_norm(x, eps=1e-5)",
-    prompt="Give the numbers of every word a mean of 0 and a standard deviation of 1. A word is the **last axis** of `x`; any "
+    prompt="Give the numbers of every word a mean of 0 and a standard deviation of 1. A word is the **last axis** of `x`; any "  # noqa: E501
     "number of axes may stand before it. A word whose numbers are all equal becomes zeros.",
     starter=STARTER,
     solution=SOLUTION,
