@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.checkpoints.pull import pull
 from cutaway.errors import CheckpointError, InputError
 from cutaway.tokenizers import Tokenizer, build, from_folder, from_gguf, train
 from cutaway.tokenizers.pretokenizers import BY_NAME, byte_level
@@ -30,15 +31,12 @@ def small():
 
 @pytest.fixture(scope="session")
 def minilm():
-    from cutaway.checkpoints.pull import pull
-
     return pull("minilm")
 
 
 @pytest.fixture(scope="session")
 def smollm2_values():
     from cutaway.checkpoints.gguf import GGUF
-    from cutaway.checkpoints.pull import pull
 
     return GGUF(pull("smollm2")).values
 
