@@ -13,6 +13,7 @@ from cutaway.errors import InputError
 from cutaway.lab import course
 from cutaway.lab.content import markup
 from cutaway.lab.content.chapter import walk
+from cutaway.lab.exercises import IDS as EXERCISES
 from cutaway.lab.labs import IDS, run
 
 COURSE = course.course()
@@ -136,6 +137,11 @@ def test_every_lab_stands_in_a_chapter_and_runs_with_the_state_it_is_given() -> 
         assert block["title"]
         assert block["caption"]
     assert {block["lab"] for block in labs} == set(IDS)
+
+
+def test_every_exercise_stands_in_one_chapter() -> None:
+    found = [block["id"] for level in LEVELS.values() for block in blocks(level) if block["type"] == "exercise"]
+    assert sorted(found) == sorted(EXERCISES)
 
 
 def test_every_word_of_the_glossary_is_used_and_every_used_word_is_there() -> None:
