@@ -68,7 +68,7 @@ class Reader:
         return self.model(tokens[:, None], self.given, self.cache, last=True)[:, -1]
 
     def keep(self, rows: Sequence[int], same_memory: bool = False) -> None:
-        """Go on with these rows; one may come twice. `same_memory`: the encoder's output stays as it stands."""
+        """Go on with these rows; one may come twice. `same_memory`: the encoder's output stays where it is."""
         if list(rows) == list(range(len(self.rows))):
             return
         index = torch.tensor(rows, dtype=torch.long, device=self.device)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
 
-SHORT_LIST = 256
+SHORT_LISTS = (256, 2048)
 """How many of the likeliest tokens top-p looks at before it sorts a whole vocabulary."""
 SPARE = 64
 """How many more than asked are fetched, so that equal logits at the border are all seen."""
+COLDEST = 1e-30
+"""Any lower temperature leaves the same: nothing but what equals the largest logit."""
 
 
 class Sampler:
@@ -29,7 +31,7 @@ class Sampler:
         self.generators = [_generator(seed) for seed in seeds] if options.temperature > 0 else []
         self.suppressed = torch.tensor(options.suppressed_ids, dtype=torch.long, device=like.device)
         penalised = options.repetition_penalty != 1.0 or options.presence_penalty != 0.0
-        self.seen = seen_ids(rows, like) if penalised else None
+        self.seen = seen_ids(rows, like.device) if penalised else None
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         """A token a row; -1 where the logits are NaN."""
@@ -53,7 +55,7 @@ class Sampler:
     def note(self, tokens: Int[Tensor, " B"]) -> None:
         """These tokens have been seen from now on."""
         if self.seen is not None:
-            self.seen.scatter_(1, tokens[:, None], True)
+            self.seen = torch.cat((self.seen, tokens[:, None]), 1)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows alone; one may come twice."""
@@ -61,12 +63,10 @@ class Sampler:
         self.seen = self.seen if self.seen is None else self.seen[list(rows)]
 
 
-def seen_ids(rows: Sequence[Sequence[int]], like: Float[Tensor, "B V"]) -> Bool[Tensor, "B V"]:
-    """True at the ids that stand in each row."""
-    seen = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
-    for index, row in enumerate(rows):
-        seen[index, torch.tensor(row, dtype=torch.long, device=like.device)] = True
-    return seen
+def seen_ids(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "B S"]:
+    """The ids of each row; short rows are filled up with an id of their own."""
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[row[0]] * (longest - len(row))] for row in rows], device=device)
 
 
 def argmax(logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -80,42 +80,49 @@ def argmax(logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
 
 
 def penalise(
-    logits: Float[Tensor, "B V"], seen: Bool[Tensor, "B V"], repetition: float = 1.0, presence: float = 0.0
+    logits: Float[Tensor, "B V"], seen: Int[Tensor, "B S"], repetition: float = 1.0, presence: float = 0.0
 ) -> Float[Tensor, "B V"]:
     """Each distinct id seen so far, prompt included, made less likely, once.
 
     A positive logit is divided by `repetition`, a negative one multiplied (Keskar et al. 2019, arXiv:1909.05858); then
     `presence` is subtracted.
     """
-    lower = torch.where(logits > 0, logits / repetition, logits * repetition) - presence
-    return torch.where(seen, lower, logits)
+    before = logits.gather(1, seen)
+    after = torch.where(before > 0, before / repetition, before * repetition) - presence
+    return logits.scatter(1, seen, after)  # an id that stands there twice is written twice, with one and the same value
 
 
 def distribution(
     logits: Float[Tensor, "B V"], options: spec.Generation
 ) -> tuple[Float[Tensor, "B n"], Int[Tensor, "B n"] | None]:
-    """Probabilities (float64) that a token is drawn from, and whose they are: ids in rising order, None for all.
+    """Probabilities that a token is drawn from, and whose they are: ids in rising order, None for all.
 
     temperature T > 0: softmax(logits / T). top-k: the k likeliest, of equal ones the lower ids. top-p: the smallest
     set of likeliest tokens whose mass reaches p (Holtzman et al. 2019, arXiv:1904.09751): a token stays if those before
     it hold less than p, so the one that crosses p stays, and the first always. min-p: those at least p times as likely
     as the likeliest (Nguyen et al. 2024, arXiv:2407.01082).
     """
-    wide = logits.double()
-    scaled = (wide - wide.amax(1, keepdim=True)) / options.temperature  # the difference first: nothing overflows
+    logits = logits if logits.dtype == torch.float64 else logits.float()
     ids = None
-    if options.top_k or options.top_p < 1:
-        scaled, ids = _shortened(scaled, options)
+    if options.top_k:
+        logits, ids = likeliest(logits, min(options.top_k, logits.shape[1]))
+    scaled = (logits - logits.amax(1, keepdim=True)) / max(options.temperature, COLDEST)  # so that nothing overflows
+    if options.top_p < 1:
+        scaled, ids = _nucleus(scaled, ids, options.top_p)
+    if ids is not None:
+        ids, order = ids.sort(1)
+        scaled = scaled.gather(1, order)
     probabilities = scaled.softmax(1)
     if options.min_p:
         low = probabilities < options.min_p * probabilities.amax(1, keepdim=True)
-        probabilities = scaled.masked_fill(low, -torch.inf).softmax(1)
+        probabilities = probabilities.masked_fill(low, 0.0)
+        probabilities = probabilities / probabilities.sum(1, keepdim=True)
     return probabilities, ids
 
 
 def draw(probabilities: Float[Tensor, "B n"], uniform: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The place in whose stretch of the cumulative sum a number of [0, 1) falls."""
-    cumulative = probabilities.cumsum(1)
+    cumulative = probabilities.cumsum(1, dtype=torch.float64)
     total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     last = torch.searchsorted(cumulative, total)  # the last that has a probability, should rounding go past it
@@ -134,24 +141,28 @@ def likeliest(values: Float[Tensor, "B V"], n: int) -> tuple[Float[Tensor, "B n"
     return ordered.values[:, :n], ordered.indices[:, :n]
 
 
-def _shortened(scaled: Tensor, options: spec.Generation) -> tuple[Tensor, Tensor]:
-    """What top-k and top-p leave, by rising id; -inf where they leave less in one row than in another."""
-    size = scaled.shape[1]
-    if options.top_k:
-        values, ids = likeliest(scaled, min(options.top_k, size))
-        total = values.logsumexp(1, keepdim=True)
-    else:
-        values, ids = likeliest(scaled, min(SHORT_LIST, size))
-        total = scaled.logsumexp(1, keepdim=True)
-        if bool(((values - total).exp().sum(1) < options.top_p).any()):
-            values, ids = likeliest(scaled, size)
-    if options.top_p < 1:
-        mass = (values - total).exp()
-        outside = mass.cumsum(1) - mass >= options.top_p
-        outside[:, 0] = False
-        values = values.masked_fill(outside, -torch.inf)
-    by_id = ids.sort(1)
-    return values.gather(1, by_id.indices), by_id.values
+def _nucleus(scaled: Tensor, ids: Tensor | None, mass: float) -> tuple[Tensor, Tensor]:
+    """The likeliest of each row that reach a mass, and whose they are; -inf where a row needs fewer than another.
+
+    With `ids` the rows are in order already.
+    """
+    total = scaled.logsumexp(1, keepdim=True)
+    if ids is None:
+        scaled, ids = _until(scaled, total, mass)
+    share = (scaled - total).exp().double()
+    outside = share.cumsum(1) - share >= mass
+    outside[:, 0] = False
+    return scaled.masked_fill(outside, -torch.inf), ids
+
+
+def _until(scaled: Tensor, total: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """Enough of the likeliest for those of every row to reach a mass."""
+    for n in SHORT_LISTS:
+        if n < scaled.shape[1]:
+            values, ids = likeliest(scaled, n)
+            if bool(((values - total).exp().sum(1) >= mass).all()):
+                return values, ids
+    return likeliest(scaled, scaled.shape[1])
 
 
 def _generator(seed: int | None) -> torch.Generator:
