@@ -1,7 +1,7 @@
 """Text <-> ids, a thin layer over the `tokenizers` library. Nothing here knows torch.
 
-`from_folder` and `from_gguf` load, `train` makes: all give a `Tokenizer`; `to_gguf` is the way back. `Stream` and `StopStrings` turn growing ids
-into text that can be shown.
+`from_folder` and `from_gguf` load, `train` makes: all give a `Tokenizer`; `to_gguf` is the way back. `Stream` and
+`StopStrings` turn growing ids into text that can be shown.
 """
 
 from cutaway.tokenizers.from_gguf import from_gguf

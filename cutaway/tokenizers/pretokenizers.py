@@ -47,7 +47,6 @@ DEEPSEEK3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
     + SPACES,
 )
-BAILING = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",)
 SEED_CODER = (rf"{SHORT}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{SPACES}",)
 NAMELESS = (r"[\p{P}\$\+<=>\^~\|]+", WORDS, r"\p{N}+", r"[0-9][0-9][0-9]")
 
@@ -69,7 +68,11 @@ BY_NAME: dict[str, ByteLevelRule] = {
         ("smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", DIGITS_APART, ""),
         ("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2", LLAMA3, "whole bos"),
         ("dbrx smaug-bpe glm4 chatglm-bpe", LLAMA3, ""),
-        ("qwen2 deepseek-r1-qwen stablelm2 hunyuan solar-open megrez kormo grok-2", QWEN2, ""),
+        (
+            "qwen2 deepseek-r1-qwen stablelm2 hunyuan solar-open megrez kormo grok-2 bailingmoe bailingmoe2 llada-moe",
+            QWEN2,
+            "",
+        ),
         ("gpt-4o llama4 kanana2 minimax-m2", O200K, ""),
         ("tekken", TEKKEN, "whole bos"),
         ("deepseek-v3 hunyuan-dense joyai-llm", DEEPSEEK3, ""),
@@ -77,7 +80,6 @@ BY_NAME: dict[str, ByteLevelRule] = {
         ("falcon", FALCON, ""),
         ("bloom gpt3-finnish poro-chat", BLOOM, ""),
         ("viking", (*BLOOM, DIGIT), ""),
-        ("bailingmoe bailingmoe2 llada-moe", BAILING, ""),
         ("seed-coder", SEED_CODER, ""),
         ("default", NAMELESS, ""),
     )

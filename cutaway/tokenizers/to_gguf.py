@@ -16,8 +16,8 @@ __all__ = ["to_gguf"]
 
 UNUSED, BYTE = 5, 6
 PROBE = (
-    "Hello world! I'll it'S we'RE  two   three    four\n\nline\r\n\t tab \n x_y(z)=1 3.14 12345678 ½² "
-    "naïve ÉTÉ camelCase HTTPServer 日本語テキスト 한국어 русский عربي, हिन्दी 🙂🏳️‍🌈 a\u0301 €$+<=>^~|` “q” … ¡a /path//x \u00a0end  "
+    "Hello world! I'll it'S we'RE  two   three    four.\n\nline\r\n\t tab \n x_y(z)=1 3.14 12345678 ½² naïve ÉTÉ "
+    "camelCase HTTPServer 日本語テキスト 한국어 русский عربي, हिन्दी 🙂🏳️‍🌈 a\u0301 €$+<=>^~|` “q” … ¡a //x \u00a0end  "
 )
 """A text in which the known ways of cutting differ."""
 
