@@ -1,0 +1,163 @@
+"""The course around the labs: questions, locks in their order, reading mode, skip tests, stars, progress kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from cutaway.lab import course
+from cutaway.lab.content import skip
+from tests.browser.answers import LEVELS, QUESTIONS, answer, blocks, mark, right, wrong
+from tests.browser.conftest import Open
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level_id", LEVELS)
+def test_every_question_wrong_and_right(open_page: Open, level_id: str) -> None:
+    asked = [block["id"] for block in blocks(LEVELS[level_id]) if block["type"] == "question"]
+    page = open_page(level_id, reading=True)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => (fold.open = true))")
+    for question in asked:
+        for text in wrong(question):
+            answer(page, question, text, is_right=False)
+        answer(page, question, right(question), is_right=True)
+    kept = json.loads(page.evaluate("localStorage.getItem('cutaway.progress')"))
+    scored = [question for question in asked if QUESTIONS[question].kind != "open"]
+    assert kept["right"] == {question: "read" for question in scored}
+    assert page.locator("main .stars").first.get_attribute("aria-label", timeout=1000).startswith("0 of")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level_id", LEVELS)
+def test_locks_open_in_their_order_and_none_early(open_page: Open, level_id: str) -> None:
+    locks = [block for block in blocks(LEVELS[level_id]) if block["type"] == "lock"]
+    page = open_page(level_id)
+    done: set[str] = set()
+    for lock in locks:
+        if set(lock["after"]) <= done:
+            continue
+        shown = page.locator("[data-lock]")
+        expect(shown).to_have_count(1)
+        expect(shown).to_have_attribute("data-lock", lock["id"])
+        needed = [task for task in lock["after"] if task not in done]
+        for task in needed[:-1]:
+            _solve(page, task)
+            expect(shown).to_have_attribute("data-lock", lock["id"])
+        _solve(page, needed[-1])
+        done.update(needed)
+    expect(page.locator("[data-lock]")).to_have_count(0)
+
+
+def _solve(page, task: str) -> None:
+    if task in QUESTIONS:
+        answer(page, task, right(task), is_right=True)
+    else:
+        mark(page, [task])
+
+
+def test_the_first_lock_hides_all_that_follows(open_page: Open) -> None:
+    page = open_page("parts")
+    expect(page.locator("[data-lock]")).to_have_attribute("data-lock", "16-1")
+    expect(page.locator("[data-question='16.2']")).to_have_count(0)
+    answer(page, "16.1", wrong("16.1")[0], is_right=False)
+    expect(page.locator("[data-question='16.2']")).to_have_count(0)
+    answer(page, "16.1", right("16.1"), is_right=True)
+    expect(page.locator("[data-question='16.2']")).to_have_count(1)
+    page.reload()
+    expect(page.locator("[data-question='16.2']")).to_have_count(1)
+    expect(page.locator("[data-question='16.1'] .badge")).to_be_visible()
+
+
+def test_an_unreadable_answer_says_what_would_be_read(open_page: Open) -> None:
+    page = open_page("parts", reading=True)
+    form = page.locator("[data-question='16.2']")
+    form.locator("input.field").fill("about one")
+    form.get_by_role("button", name="Check").click()
+    expect(form.locator(".trouble")).not_to_be_empty()
+    assert "16.2" not in json.loads(page.evaluate("localStorage.getItem('cutaway.progress') ?? '{\"right\":{}}'"))["right"]
+
+
+def test_stars_and_the_recap_come_with_the_whole_chapter(open_page: Open) -> None:
+    page = open_page("modern")
+    tasks = [block["id"] for block in blocks(LEVELS["modern"]) if block["type"] in ("question", "exercise")]
+    expect(page.locator(".recap .closed")).to_be_visible()
+    mark(page, [task for task in tasks if QUESTIONS.get(task) is None or QUESTIONS[task].kind != "open"])
+    expect(page.locator("main .stars").first).to_have_attribute("aria-label", "3 of 3 stars")
+    expect(page.locator(".recap .columns")).to_be_visible()
+
+
+def test_rms_norm_stays_hidden_until_its_questions_are_answered(open_page: Open) -> None:
+    page = open_page("modern")
+    mark(page, ["19.1", "19.2", "19.3"])
+    expect(page.locator("[data-number=rms]")).to_have_text("?")
+    answer(page, "19.4", right("19.4"), is_right=True)
+    expect(page.locator("[data-number=rms]")).to_have_text("3")
+
+
+def test_a_skip_test_fails_without_loss_and_then_clears(open_page: Open) -> None:
+    page = open_page("modern")
+    page.get_by_text("Skip this chapter").click()
+    page.get_by_role("button", name="Start the test").click()
+    fields = page.locator("details form .field")
+    expect(fields).to_have_count(5)
+    page.get_by_role("button", name="Check all five").click()
+    expect(page.locator("details form ul a").first).to_be_visible()
+    expect(page.locator("[data-lock]")).to_have_count(1)
+    with page.expect_request("**/api/skip/modern") as asked:
+        page.get_by_role("button", name="New numbers").click()
+    seed = asked.value.post_data_json["seed"]
+    questions = skip.fresh_questions("modern", course._skip_texts("modern", "en"), seed)
+    for field, question in zip(fields.all(), questions.values(), strict=True):
+        value = question.answer
+        field.fill(", ".join(map(str, value)) if isinstance(value, list) else f"{value:.10g}")
+    page.get_by_role("button", name="Check all five").click()
+    expect(page.locator("details form .done")).to_be_visible()
+    expect(page.locator("[data-lock]")).to_have_count(0)
+
+
+def test_progress_is_saved_erased_and_loaded(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("progress")
+    mark(page, ["16.1"])
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export").click()
+    file = tmp_path / "progress.json"
+    saved.value.save_as(file)
+    assert json.loads(file.read_text())["right"] == {"16.1": "earned"}
+    page.get_by_role("button", name="Reset progress").click()
+    page.get_by_role("button", name="Erase").click()
+    assert json.loads(page.evaluate("localStorage.getItem('cutaway.progress')"))["right"] == {}
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"version": 1, "right": {"x": "stolen"}}')
+    for chosen, left in ((bad, {}), (file, {"16.1": "earned"})):
+        page.locator("input[type=file]").set_input_files(chosen)
+        expect(page.locator(".said")).not_to_be_empty()
+        page.wait_for_timeout(100)
+        assert json.loads(page.evaluate("localStorage.getItem('cutaway.progress')"))["right"] == left
+
+
+def test_shortcuts_glossary_and_single_keys(open_page: Open) -> None:
+    page = open_page("parts")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("r")
+    expect(page.locator("[data-lock]")).to_have_count(0)
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.tagName") == "H2"
+    page.keyboard.press("g")
+    expect(page).to_have_url(lambda url: url.endswith("#/glossary"))
+    page.get_by_label("Find a word").fill("residual")
+    assert page.locator("dl dt").count() >= 1
+    expect(page.get_by_label("Find a word")).to_be_focused()
+
+
+def test_an_address_carries_a_lab_inside_a_chapter(open_page: Open) -> None:
+    place = next(s["id"] for s in LEVELS["modern"]["sections"] if any(b.get("lab") == "rope" for b in s["blocks"]))
+    page = open_page(f"modern/{place}?lab=rope&m=12&n=10", reading=True)
+    expect(page.locator("[data-lab=rope] [data-number=score]")).to_have_text("0.8415")

@@ -1,0 +1,100 @@
+"""Exercises in the editor: its keys, right and wrong answers, hostile code, the stop button."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from cutaway.lab.exercises import IDS, load
+from tests.browser.answers import LEVELS, blocks
+from tests.browser.conftest import Open
+
+PLACES = {b["id"]: level for level in LEVELS for b in blocks(LEVELS[level]) if b["type"] == "exercise"}
+HOSTILE = {
+    "an endless loop": "while True:\n    pass\n",
+    "4 GiB": "import numpy as np\nnp.ones(2**29)\n",
+    "a file outside": "open('../outside.txt', 'w').write('x')\n",
+    "the network": "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)\n",
+}
+
+
+def exercise(page: Page, name: str) -> Locator:
+    page.evaluate("document.querySelectorAll('main details').forEach((fold) => (fold.open = true))")
+    box = page.locator(f"[data-exercise='{name}']")
+    box.locator(".cm-content").wait_for()
+    return box
+
+
+def write(page: Page, box: Locator, code: str) -> None:
+    box.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(code)
+
+
+def run(box: Locator) -> Locator:
+    box.get_by_role("button", name="Run the checks").click()
+    verdict = box.locator(".verdict")
+    expect(verdict).to_be_visible(timeout=60_000)
+    return verdict
+
+
+def test_every_exercise_stands_in_the_course() -> None:
+    assert set(PLACES) == set(IDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IDS)
+def test_right_and_known_wrong_answers(open_page: Open, name: str) -> None:
+    known = load(name)
+    page = open_page(PLACES[name], reading=True)
+    box = exercise(page, name)
+    for mistake in known.mistakes:
+        write(page, box, mistake.code)
+        expect(run(box)).to_contain_text("Not yet")
+        expect(box.locator(".said ul")).not_to_be_empty()
+    write(page, box, known.solution)
+    expect(run(box)).to_contain_text("All checks passed")
+    expect(box.locator(".badge")).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_code_is_stopped_with_a_message(open_page: Open, kind: str) -> None:
+    page = open_page(PLACES["layer-norm"], reading=True)
+    box = exercise(page, "layer-norm")
+    write(page, box, HOSTILE[kind])
+    expect(run(box)).to_contain_text("Not yet")
+    expect(box.locator(".said ul")).not_to_be_empty()
+
+
+def test_the_editors_keys(open_page: Open) -> None:
+    page = open_page(PLACES["rotate"], reading=True)
+    box = exercise(page, "rotate")
+    write(page, box, "def rotate(v, pos, theta):")
+    page.keyboard.press("Enter")
+    page.keyboard.insert_text("a = 1")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.insert_text("b")
+    assert box.locator(".cm-line").all_inner_texts() == ["def rotate(v, pos, theta):", "    a = 1", "        b"]
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(box.get_by_role("button", name="Run the checks")).to_be_focused()
+    box.locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    expect(box.locator(".verdict")).to_contain_text("Not yet", timeout=60_000)
+
+
+def test_hints_solution_and_stop(open_page: Open) -> None:
+    page = open_page(PLACES["rms-norm"], reading=True)
+    box = exercise(page, "rms-norm")
+    box.get_by_role("button", name="hint").click()
+    expect(box.locator(".hint")).to_have_count(1)
+    box.get_by_role("button", name="Show a solution").click()
+    expect(box.locator(".trouble")).to_contain_text("3 tries")
+    write(page, box, "while True:\n    pass\n")
+    box.get_by_role("button", name="Run the checks").click()
+    box.get_by_role("button", name="Stop").click()
+    expect(box.locator(".verdict")).to_contain_text("Stopped", timeout=20_000)
+    page.reload()
+    expect(exercise(page, "rms-norm").locator(".cm-content")).to_contain_text("while True")

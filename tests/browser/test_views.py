@@ -1,0 +1,101 @@
+"""Every view for everyone: axe without violations, nothing overflowing, a first load that is small."""
+
+from __future__ import annotations
+
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cutaway.lab import course, labs
+from tests.browser.conftest import ROOT, Open
+
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+LEVELS = [level["id"] for level in course.course()["levels"]]
+VIEWS = ["", "labs", "glossary", "progress", "nowhere", *LEVELS, *(f"labs/{lab}" for lab in labs.IDS)]
+FIRST_LOAD = 300_000  # bytes over the wire
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds, one line a broken rule and place."""
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations)")
+    return [f"{v['id']}: {node['target']} {node['failureSummary'][:300]}" for v in found for node in v["nodes"]]
+
+
+def settle(page: Page) -> None:
+    """Waits for the labs and formulas that a view loads when it needs them."""
+    page.wait_for_load_state("networkidle")
+    page.evaluate("document.querySelectorAll('main details').forEach((fold) => (fold.open = true))")
+    page.wait_for_timeout(300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing(open_page: Open, view: str, theme: str) -> None:
+    page = open_page(view, reading=True, theme=theme)
+    settle(page)
+    page.add_init_script(path=AXE)
+    page.reload()
+    settle(page)
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("view", ["parts", "labs/block", "labs/rope", ""])
+def test_axe_finds_nothing_in_the_main_views(open_page: Open, view: str) -> None:
+    page = open_page(view)
+    page.add_init_script(path=AXE)
+    page.reload()
+    settle(page)
+    assert violations(page) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 390, 640, 1280, 2560, 3840])
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_overflows(open_page: Open, view: str, width: int) -> None:
+    page = open_page(view, width=width, reading=True)
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+def test_first_load_is_small(open_page: Open) -> None:
+    page = open_page("nowhere")
+    sizes: list[int] = []
+    page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))
+    page.goto("about:blank")
+    page.go_back()
+    page.locator("main h1").wait_for()
+    page.wait_for_load_state("networkidle")
+    files = page.evaluate("performance.getEntriesByType('resource').map((e) => [e.name, e.encodedBodySize])")
+    assert sum(size for _, size in files) < FIRST_LOAD, files
+    assert not any("katex" in name or "editor" in name for name, _ in files)
+
+
+def test_a_chosen_theme_stays(open_page: Open) -> None:
+    page = open_page("")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark colours").click()
+    page.reload()
+    expect(page.get_by_role("button", name="Light colours")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(open_page: Open) -> None:
+    page = open_page("labs/rope")
+    page.locator(".lab input").first.wait_for()
+    seen = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            "(() => { const n = document.activeElement; const s = getComputedStyle(n.closest('label') ?? n);"
+            "return [n.textContent.trim() || n.id, s.outlineStyle + getComputedStyle(n).outlineStyle]; })()"
+        )
+        seen.add(name)
+        assert "solid" in outline or page.evaluate("document.activeElement === document.body"), name
+    assert {"Reset", "both +1"} <= seen
+
+
+def test_files_stay_short() -> None:
+    for file in (ROOT / "web" / "src").rglob("*"):
+        if file.suffix in {".svelte", ".ts", ".css"}:
+            assert len(file.read_text().splitlines()) <= 400, file
