@@ -100,7 +100,7 @@ def write_gguf(path: Path, fields: Mapping[str, Field], tensors: Sequence[Stored
                     f"{path}: {tensor.name} cannot be stored as {tensor.kind.name}: {error}"
                 ) from error
             assert data.size == tensor.n_bytes, f"{tensor.name}: {data.size} bytes, expected {tensor.n_bytes}"
-            file.write(data)
+            file.write(data.data)
             file.write(bytes(-data.size % alignment))
 
 

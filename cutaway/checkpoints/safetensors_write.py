@@ -79,7 +79,7 @@ def write_file(path: Path, tensors: Sequence[Output], metadata: Mapping[str, str
             data = tensor.data().detach()
             assert (tuple(data.shape), data.dtype) == (tensor.shape, tensor.dtype), tensor.name
             if tensor.n_bytes:
-                file.write(memoryview(data.cpu().contiguous().view(-1).view(torch.uint8).numpy()))
+                file.write(data.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def write_folder(

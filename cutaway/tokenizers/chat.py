@@ -122,8 +122,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         # not optimized: constant expressions would be computed while compiling, outside of the budget
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
         self.filters = {name: _metered(name, f) for name, f in self.filters.items()} | {"tojson": _to_json}
-        self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace", "cycler", "joiner")}
-        self.globals |= {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
+        kept: dict[str, Any] = {n: self.globals[n] for n in ("range", "dict", "namespace", "cycler", "joiner")}
+        self.globals = kept | {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Metered().visit(super()._parse(source, name, filename))

@@ -71,7 +71,7 @@ class Tokenizer:
 
         Raises InputError for a negative id.
         """
-        ids = [int(i) for i in ids]
+        ids = list(ids)
         if ids and min(ids) < 0:
             raise InputError(f"{min(ids)} is no token id: ids count from 0")
         return self.backend.decode(ids, skip_special_tokens=skip_special)
