@@ -77,7 +77,9 @@ def test_an_unreadable_answer_says_what_would_be_read(open_page: Open) -> None:
     form.locator("input.field").fill("about one")
     form.get_by_role("button", name="Check").click()
     expect(form.locator(".trouble")).not_to_be_empty()
-    assert "16.2" not in json.loads(page.evaluate("localStorage.getItem('cutaway.progress') ?? '{\"right\":{}}'"))["right"]
+    assert (
+        "16.2" not in json.loads(page.evaluate("localStorage.getItem('cutaway.progress') ?? '{\"right\":{}}'"))["right"]
+    )
 
 
 def test_stars_and_the_recap_come_with_the_whole_chapter(open_page: Open) -> None:
