@@ -24,7 +24,7 @@ Open = Callable[..., Page]
 
 def pytest_report_header() -> str | None:
     """One line at the top of the run that nobody can miss."""
-    return (
+    return (  # noqa: E501
         None if CHROMIUM else "!!! NO CHROMIUM FOUND: the browser tests are SKIPPED. Install chromium to run them. !!!"
     )
 
@@ -78,7 +78,7 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
         )
         page = context.new_page()
         page.set_default_timeout(15_000)
-        page.on("console", lambda m: troubles.append(m.text) if m.type == "error" and "422" not in m.text else None)
+        page.on("console", lambda m: troubles.append(m.text) if m.type == "error" and "422" not in m.text else None)  # noqa: E501
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on(
             "request", lambda r: troubles.append(r.url) if "127.0.0.1" not in r.url and r.url[:4] == "http" else None

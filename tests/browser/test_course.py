@@ -77,7 +77,7 @@ def test_an_unreadable_answer_says_what_would_be_read(open_page: Open) -> None:
     form.locator("input.field").fill("about one")
     form.get_by_role("button", name="Check").click()
     expect(form.locator(".trouble")).not_to_be_empty()
-    assert (
+    assert (  # noqa: E501
         "16.2" not in json.loads(page.evaluate("localStorage.getItem('cutaway.progress') ?? '{\"right\":{}}'"))["right"]
     )
 

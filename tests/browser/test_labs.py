@@ -128,7 +128,7 @@ def test_layernorm(lab: OpenLab) -> None:
     for name, text in {"mean": "3.00", "std": "1.87", "mean_after": "0.00", "std_after": "1.00"}.items():
         shows(page, name, text)
     shows(page, "out", "[-1.069, -0.535, 0.000, 1.604]")
-    per_word = [
+    per_word = [  # noqa: E501
         ["-1.07", "-0.53", "0.00", "1.60"],
         ["0.00", "0.00", "1.41", "-1.41"],
         ["-1.41", "0.00", "1.41", "0.00"],
