@@ -126,7 +126,7 @@ def draw(probabilities: Float[Tensor, "B n"], uniform: Float[Tensor, " B"]) -> I
     total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     last = torch.searchsorted(cumulative, total)  # the last that has a probability, should rounding go past it
-    return torch.minimum(place, last)[:, 0]
+    return torch.minimum(place, last)[:, 0].clamp(max=probabilities.shape[1] - 1)  # NaN would be past the end
 
 
 def likeliest(values: Float[Tensor, "B V"], n: int) -> tuple[Float[Tensor, "B n"], Int[Tensor, "B n"]]:
