@@ -18,6 +18,7 @@ from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
 from cutaway.tokenizers.from_gguf import from_gguf
+from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Loaded", "load"]
@@ -86,10 +87,10 @@ def load(name: str | Path, dtype: torch.dtype = torch.float32) -> Loaded:
         return Loaded(model, from_gguf(file.values, str(path)), str(path), config.defaulted)
     if (path / native.SPEC).is_file():
         model, _ = native.load(path, dtype)
-        return Loaded(model, _tokenizer(path), str(path))
+        return Loaded(model, from_folder(path), str(path))
     if path.is_dir():
         model, _, config = hf.load(path, dtype)
-        return Loaded(model, _tokenizer(path), str(path), config.defaulted)
+        return Loaded(model, from_folder(path), str(path), config.defaulted)
     if path.is_file() and path.suffix in (".toml", ".json"):
         return Loaded(build(spec.load(path), seed=0, dtype=dtype).eval(), None, str(path))
     if name in spec.names():
@@ -98,25 +99,3 @@ def load(name: str | Path, dtype: torch.dtype = torch.float32) -> Loaded:
         f"{name}: no such model; give a known name ({', '.join(KNOWN)}), a folder, a .gguf file, "
         f"or a preset ({', '.join(spec.names()[:8])}, ...)"
     )
-
-
-def _tokenizer(folder: Path) -> Tokenizer | None:
-    import json
-
-    import tokenizers
-
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    backend = tokenizers.Tokenizer.from_file(str(path))
-    settings = folder / "tokenizer_config.json"
-    table = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
-    special = {}
-    for role in ("bos", "eos", "unk", "pad", "cls", "sep", "mask"):
-        token = table.get(f"{role}_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        found = backend.token_to_id(token) if token else None
-        if found is not None:
-            special[role] = found
-    template = table.get("chat_template")
-    return Tokenizer(backend, special, {"default": template} if isinstance(template, str) else {})

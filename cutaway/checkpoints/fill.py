@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.checkpoints.rules import Rule
+from cutaway.checkpoints.weights import check_finite
 from cutaway.errors import CheckpointError
 
 
@@ -88,10 +89,13 @@ def _put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dt
         (target,) = targets.values()
         _check(source, own, source.shape(own), tuple(target.shape))
         stored = source.read(own, torch.empty(target.shape, dtype=dtype) if _must_copy(source, own, dtype) else None)
+        check_finite(stored, own, source.where)
         _assign(model, rule.ours[0], stored)
         return
     try:
-        pieces = rule.read(source.read(own))
+        stored = source.read(own)
+        check_finite(stored, own, source.where)
+        pieces = rule.read(stored)
     except (RuntimeError, ValueError) as error:
         wanted = {name: tuple(target.shape) for name, target in targets.items()}
         raise CheckpointError(

@@ -12,7 +12,7 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of
 from cutaway.checkpoints.fill import Filled, fill
-from cutaway.checkpoints.native import SafetensorsFolder
+from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
 
@@ -56,7 +56,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     record, config = read_spec(folder)
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
-    source = SafetensorsFolder(folder)
+    source = open_weights(folder)
     report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.renamed)
     return model.eval(), report, config
 

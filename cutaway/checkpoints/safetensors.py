@@ -147,10 +147,10 @@ class SafetensorsFolder:
         shards: dict[str, SafetensorsFile] = {}
         for name, shard in table.items():
             if not isinstance(shard, str) or not shard.endswith(".safetensors") or set(shard) & set("/\\:"):
-                _fail(index, f"{name} is said to be in {shard!r}, which is not a safetensors file beside the index")
+                _fail(index, f"{name} is said to be in {shard!r}, not a file name in this folder with .safetensors")
             if shard not in shards:
                 if not (index.parent / shard).is_file():
-                    _fail(index, f"the shard {shard}, which holds {name}, is missing", "fetch that file too")
+                    _fail(index, f"the shard {shard} is missing, which holds {name}", "fetch that file too")
                 shards[shard] = SafetensorsFile(index.parent / shard)
             if name not in shards[shard].names():
                 _fail(index, f"{name} is not in {shard}, where the index says it is")
