@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from cutaway.checkpoints.gguf_blocks import Array, Unpack, bits, crumbs, half, nibbles
+from cutaway.errors import CheckpointError
 
 __all__ = ["UNPACK"]
 
@@ -20,9 +21,11 @@ TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 
 @cache
 def grid(name: str) -> Array:
-    """The points of one type as float32 [n_points, 4 or 8]."""
-    from gguf import quants
-
+    """The points of one type as float32 [n_points, 4 or 8]. Raises CheckpointError without the package."""
+    try:
+        from gguf import quants
+    except ImportError:
+        raise CheckpointError(f"the blocks of {name} need the package gguf; install it with pip") from None
     kind = getattr(quants, name)
     kind.init_grid()
     return np.ascontiguousarray(kind.grid.reshape(kind.grid_shape), np.float32)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 
 import gguf
@@ -138,3 +139,12 @@ def test_values_that_a_type_cannot_hold_are_refused(name, evil):
 def test_float16_overflow_is_refused():
     with pytest.raises(ValueError, match="too large"):
         quantize(np.array([1, 70000], np.float32), BY_NAME["F16"])
+
+
+def test_a_grid_without_its_package_is_named(monkeypatch):
+    from cutaway.checkpoints import gguf_grids
+    from cutaway.errors import CheckpointError
+
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(CheckpointError, match="IQ3_S need the package gguf"):
+        gguf_grids.grid.__wrapped__("IQ3_S")
