@@ -47,6 +47,8 @@ def as_rows(prompts: Prompts, reading: Stack, mask: Tensor | None = None) -> lis
     of another shape.
     """
     if isinstance(prompts, (Tensor, np.ndarray)):
+        if prompts.ndim == 2 and len(prompts) == 0:
+            return []
         prompts = prompts.tolist()
     if not isinstance(prompts, Sequence) or isinstance(prompts, str):
         raise InputError(f"prompt: {prompts!r:.40} is no list of ids; encode a text with the tokenizer first")
