@@ -20,7 +20,7 @@ class Cache:
 
     `growing` doubles its buffers as needed, `fixed` holds `capacity` tokens and refuses more, `ring` is growing but
     for sliding-window layers, which keep their last `window` positions. A step is begun, written by the layers, then
-    committed; one that failed half-way left no trace.
+    committed; one that failed half-way left no trace, but that a ring has lost the oldest of its keys.
     """
 
     def __init__(self, blocks: tuple[spec.Block, ...], kind: Kind = "growing", capacity: int = 0) -> None:
@@ -33,6 +33,7 @@ class Cache:
         self.positions = self.owners = torch.empty(0, 0, dtype=torch.long)  # B S, kept once a row has padding
         self.rings: dict[int, Slots] = {}
         self.counts: Tensor | None = None
+        self.next_counts: Tensor | None = None
         self.pending: tuple[Slots, dict[int, Slots]] | None = None
 
     def layer(self, index: int) -> _LayerSlots:
@@ -61,6 +62,7 @@ class Cache:
         full, self.rings = self.pending
         self.length, self.pending = full.positions.shape[1], None
         self.positions, self.owners, self.plain = full.positions, full.owners, full.plain
+        self.counts = self.next_counts
 
     def row_lengths(self) -> int | Int[Tensor, " B"]:
         return self.length if self.plain else (self.owners >= 0).sum(1)
@@ -69,7 +71,7 @@ class Cache:
         return torch.zeros(len(ids), dtype=torch.long, device=ids.device) if self.counts is None else self.counts
 
     def count_ids(self, counts: Int[Tensor, " B"]) -> None:
-        self.counts = counts
+        self.next_counts = counts
 
     def reorder(self, rows: Int[Tensor, " R"], drop: int = 0, same_memory: bool = False) -> None:
         """Row i becomes a copy of what was row rows[i], without its first `drop` columns, padding in all that are left.
@@ -81,8 +83,9 @@ class Cache:
         if self.length:
             self.positions, self.owners = self.positions[rows, drop:], self.owners[rows, drop:]
             self.length -= drop
+        if self.length and not self.plain and not same_memory:  # the rows with padding may be those that left
             column = torch.arange(self.length, device=rows.device)
-            self.plain = self.plain or bool(((self.owners == 0) & (self.positions == column)).all())
+            self.plain = bool(((self.owners == 0) & (self.positions == column)).all())
         self.rings = {w: Slots(s.positions[rows], s.owners[rows], s.plain) for w, s in self.rings.items()}
         self.counts = None if self.counts is None else self.counts[rows]
 
