@@ -71,7 +71,7 @@ export function open(host: HTMLElement, { text, label, onchange, onrun }: Option
         python(),
         syntaxHighlighting(colours),
         look,
-        EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", autocapitalize: "off" }),
+        EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0", spellcheck: "false", autocapitalize: "off" }),
         EditorView.updateListener.of((update) => update.docChanged && onchange(update.state.doc.toString())),
       ],
     }),

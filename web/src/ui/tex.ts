@@ -11,8 +11,9 @@ export function renderer(): Promise<Render> {
   return loading;
 }
 
-/** Sets every `<span class="tex">` inside `node`. */
-export function setFormulas(node: Element): void {
+/** Sets every `<span class="tex">` inside `node`, and lets code that may scroll be reached by keyboard. */
+export function finish(node: Element): void {
+  for (const code of node.querySelectorAll("pre")) code.tabIndex = 0;
   const spans = [...node.querySelectorAll<HTMLElement>("span.tex")];
   if (spans.length) void renderer().then((render) => spans.forEach((span) => render(span.textContent ?? "", span, false)));
 }
