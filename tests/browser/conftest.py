@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The launch address of a server of this run, with the page built if it is missing or old."""
-    subprocess.run([sys.executable, ROOT / "web" / "build.py"], check=True, stdout=subprocess.DEVNULL)
+    with FileLock(tmp_path_factory.getbasetemp().parent / "page.lock"):  # parallel workers build it once
+        subprocess.run([sys.executable, ROOT / "web" / "build.py"], check=True, stdout=subprocess.DEVNULL)
     command = [sys.executable, "-m", "cutaway", "lab", "--no-browser", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
