@@ -11,6 +11,8 @@ import torch
 import cutaway
 from cutaway import spec
 from cutaway.generation import Reason, Run, generate
+from cutaway.generation.beam import Beam, Group
+from cutaway.generation.stopping import Limit, Row
 from tests.generation.models import drawn, logits_alone, plain, translator
 
 PROMPTS = [[3, 1, 4], [2, 6, 5, 3, 5], [9]]
@@ -91,6 +93,14 @@ def test_a_beam_ends_at_the_context():
     model = drawn(plain(context_length=8))
     result = generate(model, PROMPTS, spec.Generation(n_beams=2))
     assert [len(ids) for ids in result.ids] == [5, 3, 7] and result.reasons == [Reason("context", 8)] * 3
+
+
+def test_only_the_best_n_may_be_complete_and_the_next_ones_go_on():
+    group = Group(Row(0, Limit(9, Reason("limit", 9)), spec.Generation()), lambda ids: ids[-1] == 0)
+    candidates = [Beam([5, token], [], score) for token, score in ((0, -1.0), (3, -2.0), (0, -3.0), (4, -4.0))]
+    group.grow(candidates, spec.Generation(n_beams=2, length_penalty=1.0))
+    assert [(beam.ids, beam.score) for beam in group.complete] == [([5, 0], -0.5)]
+    assert [beam.ids for beam in group.running] == [[5, 3], [5, 4]] and not group.done
 
 
 SETTINGS = [
