@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start: several at once must not fight for cores
 torch.set_num_threads(1)
 settings.register_profile("cutaway", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 settings.load_profile("cutaway")

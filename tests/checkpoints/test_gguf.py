@@ -361,6 +361,12 @@ def test_smollm2_is_read_fast_and_within_its_own_size(smollm2):
             weights = {name: smollm2.read(name) for name in smollm2.tensors}
             best = min(best, time.perf_counter() - start)
         assert sum(w.numel() for w in weights.values()) == 134_515_008
-        assert best < 1.5  # 0.4 s on a quiet core of 2023
+        like = torch.empty(134_515_008)
+        copies = []
+        for _ in range(3):
+            start = time.perf_counter()
+            like.clone()
+            copies.append(time.perf_counter() - start)
+        assert best < 20 * min(copies)  # unpacking costs a few times what copying as many numbers does
     finally:
         torch.set_num_threads(threads)
