@@ -27,14 +27,17 @@ run: $(READY)  ## run a real language model and show what happened inside
 	@$(PY) -m cutaway pull smollm2
 	$(PY) -m cutaway run smollm2 "The capital of France is" --max-tokens 24 --trace
 
+# The browser tests run apart: their event loop lives as long as their process, and the server's tests have their own.
 test: $(READY)  ## the same set-up, then the tests (a few minutes)
 	@$(PY) -m cutaway pull smollm2
 	@test -d "$(CASES)" || echo "!!! No handed cases at $(CASES): the tests that need them will FAIL. Set CUTAWAY_CASES to their folder. !!!"
-	$(PY) -m pytest -n $(WORKERS) -m "not slow"
+	$(PY) -m pytest -n 1 -m "not slow" tests/browser
+	$(PY) -m pytest -n $(WORKERS) -m "not slow" --ignore tests/browser
 
 slow: $(READY)  ## the long tests
 	@$(PY) -m cutaway pull smollm2
-	$(PY) -m pytest -n $(WORKERS) -m slow
+	$(PY) -m pytest -n 1 -m slow tests/browser
+	$(PY) -m pytest -n $(WORKERS) -m slow --ignore tests/browser
 
 check: $(READY)  ## format, lint, types, layers, rules of the house
 	$(PY) -m ruff format --check .
