@@ -67,9 +67,7 @@ def test_perplexity(smollm2, cases, shared):
     assert abs(loss - cases["perplexity"]["one_window"]["mean_nll"]) <= cases["tolerances"]["mean_nll"]
 
 
-@pytest.mark.parametrize(
-    "knob", ["positions", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"]
-)
+@pytest.mark.parametrize("knob", ["positions", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"])
 def test_removing_a_part_hurts(smollm2, knob):
     ids = smollm2.encode("The capital of France is Paris, and the capital of Italy is Rome.")
     whole, _ = prompt_loss(smollm2.model, ids)
