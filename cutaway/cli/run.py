@@ -15,6 +15,7 @@ from cutaway.ablation.surgery import remove
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded, load
 from cutaway.models import Transformer
+from cutaway.parts.norms import normed
 from cutaway.spec.count import count
 from cutaway.tap import listening
 
@@ -134,7 +135,7 @@ class Inside:
         model = self.loaded.model
         with torch.no_grad():
             step = model.begin(torch.tensor([self.ids]), spec_given(), None)
-            shares = model.head(model.final_norm(state), step)[0, -1].softmax(-1).topk(5)
+            shares = model.head(normed(model.final_norm, state), step)[0, -1].softmax(-1).topk(5)
         tokens = [self.loaded.tokenizer.decode([int(i)]) for i in shares.indices]
         return [f"{token!r:.7} {100 * float(p):.0f}%" for token, p in zip(tokens, shares.values, strict=True)]
 

@@ -10,6 +10,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.build import Builder, build_embedding, build_norm
 from cutaway.parts.embedding import Table
+from cutaway.parts.norms import normed
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import Given, Step, begin
 from cutaway.tap import tap
@@ -46,7 +47,7 @@ class Stack(nn.Module):
             x = block(x, step, None if cache is None else cache.layer(index))
         if cache is not None:
             cache.commit()
-        return tap(self, "final", self.final_norm(x))
+        return tap(self, "final", normed(self.final_norm, x))
 
 
 def counted_pad(record: spec.TokenEmbedding) -> int | None:

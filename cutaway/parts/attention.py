@@ -9,8 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
+from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear, together
+from cutaway.parts.norms import normed
 from cutaway.parts.positions import Alibi, Buckets, Rotary, Unplaced
 from cutaway.parts.slots import FULL, LayerCache
 from cutaway.parts.step import Step
@@ -26,12 +28,19 @@ class MultiHead(nn.Module):
     """
 
     def __init__(
-        self, part: spec.MultiHead, d_model: int, placing: Placing, q_norm: nn.Module, k_norm: nn.Module, dropout: float
+        self,
+        part: spec.MultiHead,
+        d_model: int,
+        placing: Placing,
+        q_norm: nn.Module | None,
+        k_norm: nn.Module | None,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.lends: int | None = None  # the name under which later layers of the step read these keys and values
         n = spec.sizes(part, d_model)
         self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
+        self.view_key = interned(part.mask)
         self.mask, self.placing, self.q_norm, self.k_norm = part.mask, placing, q_norm, k_norm
         self.norm_first = isinstance(part.qk_norm, spec.QKNorm) and part.qk_norm.over == "width"
         self.clip = None if part.clip == "none" else part.clip
@@ -56,7 +65,10 @@ class MultiHead(nn.Module):
             keys, values, layout = step.notes["keys", self.shared_from]
         q = self.placing.rotate(self._prepare(q, self.n_heads, self.q_norm, "q"), step)
         q = tap(self, "q_rot", q)
-        view = replace(step.view(self.mask, layout), bias=self.placing.bias(step, layout), sinks=self.sinks)
+        view = step.view(self.view_key, self.mask, layout)
+        bias = self.placing.bias(step, layout)
+        if bias is not None or self.sinks is not None:
+            view = replace(view, bias=bias, sinks=self.sinks)
         scoring = Scoring(self.scale, self.soft_cap, self.dropout if self.training else 0.0)
         z = tap(self, "z", attend(self, q, keys, values, view, scoring))
         if self.gate_width:
@@ -73,11 +85,11 @@ class MultiHead(nn.Module):
             step.notes["keys", self.lends] = own
         return own
 
-    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module, name: str) -> Tensor:
+    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module | None, name: str) -> Tensor:
         """Heads apart, normalised, clipped: what is called q or k before rotation."""
-        x = norm(x) if self.norm_first else x
+        x = normed(norm, x) if self.norm_first else x
         x = _split(x, n_heads)
-        x = x if self.norm_first else norm(x)
+        x = x if self.norm_first else normed(norm, x)
         return tap(self, name, self._clipped(x))
 
     def _clipped(self, x: Tensor) -> Tensor:
@@ -87,7 +99,9 @@ class MultiHead(nn.Module):
 class Cross(nn.Module):
     """Queries of the decoder on keys and values of the encoder's output, which its cache keeps from the first step."""
 
-    def __init__(self, part: spec.Cross, d_model: int, q_norm: nn.Module, k_norm: nn.Module, dropout: float) -> None:
+    def __init__(
+        self, part: spec.Cross, d_model: int, q_norm: nn.Module | None, k_norm: nn.Module | None, dropout: float
+    ) -> None:
         super().__init__()
         n = spec.sizes(part, d_model)
         self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
@@ -116,10 +130,10 @@ class Cross(nn.Module):
                 cache.keep_memory(*kept)
         return kept
 
-    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module, name: str) -> Tensor:
+    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module | None, name: str) -> Tensor:
         if self.norm_first:
-            return tap(self, name, _split(norm(x), n_heads))
-        return tap(self, name, norm(_split(x, n_heads)))
+            return tap(self, name, _split(normed(norm, x), n_heads))
+        return tap(self, name, normed(norm, _split(x, n_heads)))
 
 
 class NoBranch(nn.Module):
@@ -130,4 +144,4 @@ class NoBranch(nn.Module):
 
 
 def _split(x: Float[Tensor, "B T NH"], n_heads: int) -> Float[Tensor, "B N T H"]:
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], n_heads, -1).transpose(1, 2)  # B N T H

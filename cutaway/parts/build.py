@@ -20,21 +20,21 @@ from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.head import ClassHead, TokenHead, Transform, VectorHead
 from cutaway.parts.latent_attention import Latent
 from cutaway.parts.moe import MixtureOfExperts
-from cutaway.parts.norms import Identity, LayerNorm, RMSNorm
+from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.positions import Alibi, Buckets, BucketTable, Rotary, Unplaced
 from cutaway.parts.residual import Stage, attach
 
 Norm = spec.NoNorm | spec.LayerNorm | spec.RMSNorm
 
 
-def build_norm(record: Norm, width: int, heads: int = 0) -> nn.Module:
-    """The module of a norm over `width` numbers, with a row of weights for each of `heads` heads where given."""
+def build_norm(record: Norm, width: int, heads: int = 0) -> nn.Module | None:
+    """The norm over `width` numbers, None where there is none; `heads` > 0: with a row of weights for each head."""
     match record:
         case spec.LayerNorm():
             return LayerNorm(width, record.eps, record.gain, record.shift, heads)
         case spec.RMSNorm():
             return RMSNorm(width, record.eps, record.gain, heads)
-    return Identity()
+    return None
 
 
 class Builder:
@@ -76,13 +76,13 @@ class Builder:
             case spec.MultiHead():
                 n = spec.sizes(part, d)
                 q_norm, k_norm = self._qk_norms(part.qk_norm, n)
-                k_norm = k_norm if part.share_kv == "none" else Identity()  # what it reads was normalised where made
+                k_norm = k_norm if part.share_kv == "none" else None  # what it reads was normalised where made
                 placing = self._placing(part.positions, n.head_dim, n.n_heads)
                 return MultiHead(part, d, placing, q_norm, k_norm, self.dropout.attention)
             case spec.Cross():
                 return Cross(part, d, *self._qk_norms(part.qk_norm, spec.sizes(part, d)), self.dropout.attention)
             case spec.Latent():
-                q_norm = build_norm(part.q_norm, part.q_rank) if part.q_rank != "none" else Identity()
+                q_norm = build_norm(part.q_norm, part.q_rank) if part.q_rank != "none" else None
                 placing = self._placing(part.positions, part.rope_dim, part.n_heads)
                 kv_norm = build_norm(part.kv_norm, part.kv_rank)
                 return Latent(part, d, placing, q_norm, kv_norm, self.dropout.attention)
@@ -108,9 +108,11 @@ class Builder:
                 return Buckets(record, self.relative_bias)
         return Unplaced()
 
-    def _qk_norms(self, record: spec.QKNorm | spec.NoQKNorm, n: spec.attention.Sizes) -> tuple[nn.Module, nn.Module]:
+    def _qk_norms(
+        self, record: spec.QKNorm | spec.NoQKNorm, n: spec.attention.Sizes
+    ) -> tuple[nn.Module | None, nn.Module | None]:
         if isinstance(record, spec.NoQKNorm):
-            return Identity(), Identity()
+            return None, None
         if record.over == "width":
             return build_norm(record.norm, n.n_heads * n.head_dim), build_norm(record.norm, n.n_kv_heads * n.head_dim)
         heads = (n.n_heads, n.n_kv_heads) if record.gain == "per_head" else (0, 0)

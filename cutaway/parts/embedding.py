@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.linear import Linear
+from cutaway.parts.norms import normed
 from cutaway.parts.step import Step
 from cutaway.tap import tap
 
@@ -35,7 +36,7 @@ class TokenEmbedding(nn.Module):
     """
 
     def __init__(
-        self, record: spec.TokenEmbedding, d_model: int, vocab_size: int, norm: nn.Module, dropout: float,
+        self, record: spec.TokenEmbedding, d_model: int, vocab_size: int, norm: nn.Module | None, dropout: float,
         shared: Table | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -67,7 +68,7 @@ class TokenEmbedding(nn.Module):
             x = x + self.types(torch.zeros_like(ids) if types is None else types)
         if not isinstance(self.record.positions, spec.NoPositions):
             x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
-        x = F.dropout(self.norm(x), self.dropout, self.training)
+        x = F.dropout(normed(self.norm, x), self.dropout, self.training)
         return self.projection(x) if self.record.projection == "after_norm" else x
 
     def _position(self, ids: Tensor, step: Step) -> Tensor:

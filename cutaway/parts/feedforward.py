@@ -26,7 +26,9 @@ class Dense(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         hidden = tap(self, "hidden", self.activation(tap(self, "pre", self.up_proj(x))))  # B T F
-        return self.down_proj(F.dropout(hidden, self.dropout, self.training))
+        if self.dropout and self.training:
+            hidden = F.dropout(hidden, self.dropout)
+        return self.down_proj(hidden)
 
 
 class Gated(nn.Module):
@@ -47,7 +49,9 @@ class Gated(nn.Module):
             pre, value = pre.clamp(max=self.clamp), value.clamp(-self.clamp, self.clamp)
         gate = tap(self, "gate", self._gate(tap(self, "pre", pre)))
         hidden = tap(self, "hidden", gate * (value + self.offset if self.offset else value))
-        return self.down_proj(F.dropout(hidden, self.dropout, self.training))
+        if self.dropout and self.training:
+            hidden = F.dropout(hidden, self.dropout)
+        return self.down_proj(hidden)
 
     def _gate(self, pre: Tensor) -> Tensor:
         return self.activation(pre) if self.alpha == 1.0 else pre * torch.sigmoid(self.alpha * pre)

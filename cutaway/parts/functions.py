@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,8 @@ from torch import Tensor
 def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
+
+_KEYS: dict[Hashable, int] = {}
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -30,3 +32,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(x / cap): nearly x where small, never beyond the cap."""
     return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def interned(value: Hashable) -> int:
+    """One number for equal values: a key that costs nothing to look up, where hashing a record each step would."""
+    return _KEYS.setdefault(value, len(_KEYS))

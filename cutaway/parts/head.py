@@ -12,6 +12,7 @@ from cutaway.errors import InputError
 from cutaway.parts.embedding import Table
 from cutaway.parts.functions import ACTIVATIONS, soft_cap
 from cutaway.parts.linear import Linear
+from cutaway.parts.norms import normed
 from cutaway.parts.step import Step
 from cutaway.tap import tap
 
@@ -19,7 +20,7 @@ from cutaway.tap import tap
 class Transform(nn.Module):
     """norm(activation(W h + b))."""
 
-    def __init__(self, record: spec.Transform, d_model: int, norm: nn.Module) -> None:
+    def __init__(self, record: spec.Transform, d_model: int, norm: nn.Module | None) -> None:
         super().__init__()
         self.width = d_model if record.width == "d_model" else record.width
         self.activation = ACTIVATIONS[record.activation]
@@ -27,7 +28,7 @@ class Transform(nn.Module):
         self.norm = norm
 
     def forward(self, h: Float[Tensor, "*B D"]) -> Float[Tensor, "*B W"]:
-        return self.norm(self.activation(self.dense(h)))
+        return normed(self.norm, self.activation(self.dense(h)))
 
 
 class TokenHead(nn.Module):

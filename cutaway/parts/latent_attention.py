@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.parts.attention import Placing
+from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear
+from cutaway.parts.norms import normed
 from cutaway.parts.slots import FULL, LayerCache
 from cutaway.parts.step import Step
 from cutaway.tap import tap
@@ -24,12 +26,19 @@ class Latent(nn.Module):
     """
 
     def __init__(
-        self, part: spec.Latent, d_model: int, placing: Placing, q_norm: nn.Module, kv_norm: nn.Module, dropout: float
+        self,
+        part: spec.Latent,
+        d_model: int,
+        placing: Placing,
+        q_norm: nn.Module | None,
+        kv_norm: nn.Module | None,
+        dropout: float,
     ) -> None:
         super().__init__()
         n = spec.sizes(part, d_model)
         self.n_heads, self.scale, self.dropout = n.n_heads, n.scale, dropout
         self.nope_dim, self.rope_dim, self.value_dim = part.nope_dim, part.rope_dim, part.value_dim
+        self.view_key = interned(part.mask)
         self.kv_rank, self.mask, self.placing = part.kv_rank, part.mask, placing
         q_width = part.n_heads * (part.nope_dim + part.rope_dim)
         self.narrow_q = part.q_rank != "none"
@@ -45,18 +54,18 @@ class Latent(nn.Module):
         self.o_proj = Linear(part.n_heads * part.value_dim, d_model, part.o_bias)
 
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
-        q = self.q_up(self.q_norm(self.q_down(x))) if self.narrow_q else self.q_proj(x)
+        q = self.q_up(normed(self.q_norm, self.q_down(x))) if self.narrow_q else self.q_proj(x)
         q = tap(self, "q", q.unflatten(-1, (self.n_heads, -1)).transpose(1, 2))  # B N T H
         plain, turned = q.split((self.nope_dim, self.rope_dim), -1)
         q = tap(self, "q_rot", torch.cat((plain, self.placing.rotate(turned, step)), -1))
         k, v, layout = self._keys_values(x, step, cache)
-        view = replace(step.view(self.mask, layout), bias=self.placing.bias(step, layout))
+        view = replace(step.view(self.view_key, self.mask, layout), bias=self.placing.bias(step, layout))
         z = attend(self, q, k, v, view, Scoring(self.scale, None, self.dropout if self.training else 0.0))
         return self.o_proj(tap(self, "z", z).transpose(1, 2).flatten(2))  # B T (N V)
 
     def _keys_values(self, x: Tensor, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor, str]:
         latent, turned = self.kv_down(x).split((self.kv_rank, self.rope_dim), -1)
-        latent = tap(self, "latent", self.kv_norm(latent))
+        latent = tap(self, "latent", normed(self.kv_norm, latent))
         turned = self.placing.rotate(turned[:, None], step)  # B 1 T R
         if cache is not None:
             turned, latent = cache.extend(turned, latent[:, None])

@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from cutaway.tap import tap, wanted
 
 
-class Identity(nn.Module):
-    """No norm."""
-
-    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        return x
+def normed(norm: nn.Module | None, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+    """norm(x), or x where there is no norm."""
+    return x if norm is None else norm(x)
 
 
 class LayerNorm(nn.Module):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.errors import InputError
+from cutaway.parts.functions import interned
 
 if TYPE_CHECKING:
     from cutaway.parts.step import Step
@@ -35,9 +36,10 @@ class Rotary(nn.Module):
         self.record = record
         self.rotary_dim = head_dim if record.rotary_dim == "head" else record.rotary_dim
         self.whole = self.rotary_dim == head_dim
+        self.key = interned(("rope", record, self.rotary_dim))
 
     def rotate(self, x: Float[Tensor, "B N T H"], step: Step) -> Float[Tensor, "B N T H"]:
-        cos, sin = step.rotation(self.record, self.rotary_dim)
+        cos, sin = step.rotation(self.key, self.record, self.rotary_dim)
         if self.whole:
             return turn(x, cos, sin, self.record.layout)
         turned = turn(x[..., : self.rotary_dim], cos, sin, self.record.layout)

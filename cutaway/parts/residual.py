@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
+from cutaway.parts.norms import normed
 from cutaway.parts.slots import LayerCache
 from cutaway.parts.step import Step
 from cutaway.tap import tap
@@ -29,24 +30,26 @@ class Stage:
 
     def __call__(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         first = self.parts[0]
-        h = first.norm(x)
+        h = normed(first.norm, x)
         total = (h if self.from_normed else x) if self.adds else None
         for part in self.parts:
             update = self._update(part, h, step, cache)
             total = update if total is None else total + update
-        return first.norm_sum(total)
+        return normed(first.norm_sum, total)
 
     def _update(self, part: nn.Module, h: Tensor, step: Step, cache: LayerCache | None) -> Tensor:
-        inner = tap(part, "in", part.norm_in(h))
-        update = part.norm_out(tap(part, "out", part(inner, step, cache)))
+        inner = tap(part, "in", normed(part.norm_in, h))
+        update = normed(part.norm_out, tap(part, "out", part(inner, step, cache)))
         if part.residual_scale is not None:
             update = update * part.residual_scale
         elif self.scale != 1.0:
             update = update * self.scale
-        return tap(part, "update", F.dropout(update, self.dropout, part.training))
+        if self.dropout and part.training:
+            update = F.dropout(update, self.dropout)
+        return tap(part, "update", update)
 
 
-def attach(part: nn.Module, scale: float | str, d_model: int, **norms: nn.Module) -> nn.Module:
+def attach(part: nn.Module, scale: float | str, d_model: int, **norms: nn.Module | None) -> nn.Module:
     """Hang a branch's norms and learned scale on its part, so that their names read `blocks.3.attn.norm_in`."""
     for name, norm in norms.items():
         part.add_module(name, norm)

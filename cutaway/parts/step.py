@@ -72,14 +72,11 @@ class Step:
             self.notes[key] = make()
         return self.notes[key]
 
-    def rotation(self, record: spec.RoPE, rotary_dim: int) -> tuple[Tensor, Tensor]:
-        return self.remember(
-            ("rope", record, rotary_dim),
-            lambda: rotation_tables(record, rotary_dim, self.positions, self.lengths, self.dtype),
-        )
+    def rotation(self, key: Hashable, record: spec.RoPE, rotary_dim: int) -> tuple[Tensor, Tensor]:
+        return self.remember(key, lambda: rotation_tables(record, rotary_dim, self.positions, self.lengths, self.dtype))
 
-    def view(self, mask: Mask, layout: str) -> View:
-        return self.remember(("view", mask, layout), lambda: self._view(mask, self.keys[layout]))
+    def view(self, key: Hashable, mask: Mask, layout: str) -> View:
+        return self.remember((key, layout), lambda: self._view(mask, self.keys[layout]))
 
     def _view(self, mask: Mask, key: Slots) -> View:
         if self.query.plain and key.plain:
