@@ -115,6 +115,14 @@ def check(model: str, /, *, sets: Set = ()) -> None:
 
 
 @specs.command
+def count(model: str, /, *, tokens: int = 1024, sets: Set = (), json: Json = False) -> None:
+    """Parameters, FLOPs a token and bytes of weights and cache, part by part."""
+    from cutaway.cli.show import show_count, spec_of
+
+    show_count(spec_of(model, settings(sets)), tokens, json)
+
+
+@specs.command
 def schema() -> None:
     """The JSON Schema of descriptions."""
     import json

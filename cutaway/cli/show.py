@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.tree import Tree
 
 from cutaway import spec
@@ -137,3 +139,24 @@ def show_list(as_json: bool) -> None:
     for name, entry in models.items():
         print(f"{name:10} {'here   ' if entry['here'] else 'not yet'} {entry['about']}")
     print("presets:", ", ".join(spec.names()))
+
+
+def show_count(record: spec.Model, tokens: int, as_json: bool) -> None:
+    """What a model of this spec costs, at a context of `tokens`."""
+    cost = spec.count(record, tokens=tokens)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(cost)))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("part", "parameters", "MFLOP a token", "weights MB", "cache MB"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    for part in cost.parts:
+        flops, weights, cache = part.decode_flops / 1e6, part.weight_bytes / 1e6, part.cache_bytes / 1e6
+        table.add_row(part.path, f"{part.parameters:,}", f"{flops:,.2f}", f"{weights:,.2f}", f"{cache:,.2f}")
+    flops, weights, cache = cost.decode_flops / 1e6, cost.weight_bytes / 1e6, cost.cache_bytes / 1e6
+    table.add_row("all", f"{cost.parameters:,}", f"{flops:,.2f}", f"{weights:,.2f}", f"{cache:,.2f}", style="bold")
+    console.print(table)
+    console.print(
+        f"float32, at {tokens} tokens; training: {cost.backward_flops / cost.forward_flops:.1f} times the forward FLOPs "
+        "go back"
+    )

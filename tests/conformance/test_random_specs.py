@@ -1,4 +1,4 @@
-"""torch equals the NumPy definition, and every cache equals none, on 540 random specs: each legal pair at least once."""
+"""torch equals NumPy, and every cache equals none, on 540 random specs that hold each legal pair at least once."""
 
 from __future__ import annotations
 
