@@ -156,7 +156,5 @@ def show_count(record: spec.Model, tokens: int, as_json: bool) -> None:
     flops, weights, cache = cost.decode_flops / 1e6, cost.weight_bytes / 1e6, cost.cache_bytes / 1e6
     table.add_row("all", f"{cost.parameters:,}", f"{flops:,.2f}", f"{weights:,.2f}", f"{cache:,.2f}", style="bold")
     console.print(table)
-    console.print(
-        f"float32, at {tokens} tokens; training: {cost.backward_flops / cost.forward_flops:.1f} times the forward FLOPs "
-        "go back"
-    )
+    back = cost.backward_flops / cost.forward_flops
+    console.print(f"float32, at {tokens} tokens; the backward pass takes {back:.1f} times the forward FLOPs")
