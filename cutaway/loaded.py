@@ -75,8 +75,10 @@ class Loaded:
             self.tokenizer.save(folder)
 
 
-def load(name: str | Path, dtype: torch.dtype = torch.float32) -> Loaded:
+def load(name: str | Path, dtype: torch.dtype = torch.float32, tokenizer: bool = True) -> Loaded:
     """A model by known name (`smollm2`), folder, GGUF file, preset or spec file (the last two with weights of seed 0).
+
+    Without `tokenizer` that of the checkpoint is not read: ids are given and returned.
 
     Raises CheckpointError where nothing of that name is there.
     """
@@ -84,13 +86,14 @@ def load(name: str | Path, dtype: torch.dtype = torch.float32) -> Loaded:
     path = pull(name) if name in KNOWN else Path(name)
     if path.is_file() and path.suffix == ".gguf":
         model, _, config, file = gguf_model.load(path, dtype)
-        return Loaded(model, from_gguf(file.values, str(path)), str(path), config.defaulted)
+        words = from_gguf(file.values, str(path)) if tokenizer else None
+        return Loaded(model, words, str(path), config.defaulted)
     if (path / native.SPEC).is_file():
         model, _ = native.load(path, dtype)
-        return Loaded(model, from_folder(path), str(path))
+        return Loaded(model, from_folder(path) if tokenizer else None, str(path))
     if path.is_dir():
         model, _, config = hf.load(path, dtype)
-        return Loaded(model, from_folder(path), str(path), config.defaulted)
+        return Loaded(model, from_folder(path) if tokenizer else None, str(path), config.defaulted)
     if path.is_file() and path.suffix in (".toml", ".json"):
         return Loaded(build(spec.load(path), seed=0, dtype=dtype).eval(), None, str(path))
     if name in spec.names():
