@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+from collections.abc import Callable, Collection
 from typing import Any
 
 from cutaway.errors import CheckpointError
@@ -15,11 +16,12 @@ class Config:
     """Takes keys out of a foreign configuration and remembers what became of each.
 
     `used`: keys read; `defaulted`: keys that were absent and the value that their own software takes then;
-    `ignored`: keys without a meaning here, each with the reason.
+    `ignored`: keys without a meaning here, each with the reason. `tensors` gives the names of the checkpoint's tensors,
+    for what a file says by having a tensor or not.
     """
 
-    def __init__(self, data: dict[str, Any], where: str) -> None:
-        self.data, self.where = data, where
+    def __init__(self, data: dict[str, Any], where: str, tensors: Callable[[], Collection[str]] | None = None) -> None:
+        self.data, self.where, self.tensors = data, where, tensors
         self.used: dict[str, Any] = {}
         self.defaulted: dict[str, Any] = {}
         self.ignored: dict[str, str] = {}
@@ -27,6 +29,12 @@ class Config:
     def has(self, key: str) -> bool:
         """Whether the key is there with a value (null counts as absent)."""
         return self.data.get(key) is not None
+
+    def holds(self, tensor: str, default: bool) -> bool:
+        """Whether the checkpoint has a tensor of this name (a pattern with *); `default` where no tensors are there."""
+        if self.tensors is None:
+            return default
+        return bool(fnmatch.filter(self.tensors(), tensor))
 
     def take(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value of a key, or of the first of several names `a|b`; absent: `default`, noted, or an error."""

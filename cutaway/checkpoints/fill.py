@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from cutaway import spec
 from cutaway.checkpoints.rules import Rule
 from cutaway.checkpoints.weights import check_finite
 from cutaway.errors import CheckpointError
+from cutaway.models import Transformer
 
 
 class Source(Protocol):
@@ -30,7 +32,7 @@ class Source(Protocol):
 
 @dataclass
 class Filled:
-    """What became of the checkpoint's tensors: read ones, ignored ones (the pattern that did), tied copies."""
+    """What became of the checkpoint's tensors: read ones, ignored ones (the pattern that did), second copies."""
 
     used: list[str] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
@@ -38,39 +40,71 @@ class Filled:
 
 
 def fill(
-    model: nn.Module, source: Source, rules: list[Rule], dtype: torch.dtype,
+    model: Transformer, source: Source, rules: list[Rule], dtype: torch.dtype,
     ignored: tuple[str, ...] = (), renamed: Callable[[str], str] = str,
 ) -> Filled:  # fmt: skip
     """Put every tensor of the source into a model built without memory, in `dtype`, a tensor at a time.
 
-    Raises CheckpointError for a tensor that is missing, unknown or of another shape.
+    Several rules may name one tensor of ours (a tied table has more than one name): the first whose tensor is there is
+    used, and further ones must hold the same numbers.
+
+    Raises CheckpointError for a tensor that is missing, unknown, of another shape, or unequal to its other copy.
     """
-    theirs = _names(source, renamed)
+    theirs, owner = _names(source, renamed), owners(model)
     wanted = {name for name, _ in model.named_parameters()}
-    report, filled = Filled(), set()
-    by_name: dict[str, list[Rule]] = {}
+    report = Filled()
+    by: dict[str, tuple[Rule, str]] = {}  # our name: the rule that filled it, and the name of the tensor
     for rule in rules:
-        by_name.setdefault(rule.theirs, []).append(rule)
-    for name, own in theirs.items():
-        candidates = by_name.get(name, [])
-        rule = next((each for each in candidates if set(each.ours) <= wanted), None)
-        if rule is None and candidates:
-            report.tied.append(own)
-        elif rule is None:
-            pattern = next((p for p in ignored if fnmatch.fnmatchcase(name, p)), None)
-            if pattern is None:
-                raise CheckpointError(f"{source.where}: tensor {own} is not understood{_near(name, by_name)}")
-            report.ignored[own] = pattern
-        else:
+        rule = replace(rule, ours=tuple(owner.get(name, name) for name in rule.ours))
+        if rule.theirs not in theirs or not wanted.issuperset(rule.ours):
+            continue
+        own = theirs.pop(rule.theirs)
+        if not by.keys() & set(rule.ours):
             _put(model, source, own, rule, dtype)
+            by |= dict.fromkeys(rule.ours, (rule, own))
             report.used.append(own)
-            filled.update(rule.ours)
-    missing = sorted(wanted - filled)
+        else:
+            _check_copy(source, own, rule, by)
+            report.tied.append(own)
+    for name, own in theirs.items():
+        pattern = next((p for p in ignored if fnmatch.fnmatchcase(name, p)), None)
+        if pattern is None:
+            raise CheckpointError(f"{source.where}: tensor {own} is not understood{_near(name, rules)}")
+        report.ignored[own] = pattern
+    missing = sorted(wanted - by.keys())
     if missing:
         their = next((rule.theirs for rule in rules if missing[0] in rule.ours), missing[0])
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(f"{source.where}: tensor {their} is missing{more}; the checkpoint is incomplete")
     return report
+
+
+def owners(model: Transformer) -> dict[str, str]:
+    """Names under which a model reads a table that stands under another name: a tied head's, a shared embedding's."""
+    out: dict[str, str] = {}
+    table = "embedding.tokens.weight"
+    if isinstance(model.spec, spec.EncoderDecoder):
+        table = "decoder.embedding.tokens.weight"
+        if model.spec.shared_embedding:
+            out[table] = "encoder.embedding.tokens.weight"
+    if isinstance(model.spec.head, (spec.LanguageHead, spec.MaskedHead)) and model.spec.head.tied:
+        out["head.weight"] = out.get(table, table)
+    return out
+
+
+def _check_copy(source: Source, own: str, rule: Rule, by: dict[str, tuple[Rule, str]]) -> None:
+    """Raise CheckpointError where a second copy of a tensor differs from the one that was used."""
+    copies = rule.read(source.read(own))
+    for name in rule.ours:
+        first, first_own = by.get(name, (None, ""))
+        if first is None:
+            raise CheckpointError(f"{source.where}: {own} overlaps another tensor of the file; keep one of them")
+        used = first.read(source.read(first_own))[name]
+        if used.shape != copies[name].shape or not torch.equal(used, copies[name].to(used.dtype)):
+            raise CheckpointError(
+                f"{source.where}: {own} and {first_own} are one tensor in this model, but the file's differ; if they "
+                "are meant to, the configuration must say that they are not tied"
+            )
 
 
 def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:
@@ -121,6 +155,8 @@ def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
     setattr(model.get_submodule(path), leaf, nn.Parameter(tensor))
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+def _near(name: str, rules: Iterable[Rule]) -> str:
+    if any(rule.theirs == name for rule in rules):
+        return ": the model that the configuration describes has no place for it"
+    close = difflib.get_close_matches(name, [rule.theirs for rule in rules], n=1, cutoff=0.8)
     return f" (near {close[0]})" if close else "; the file and its configuration do not belong together"

@@ -51,7 +51,8 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     prefix = architecture + "."
     keys = {key.removeprefix(prefix): value for key, value in values.items()}
     n_rows = next((info.shape[0] for name, info in file.tensors.items() if name == "token_embd.weight"), None)
-    config = Config(keys | {"tied": "output.weight" not in file.tensors, "n_embedding_rows": n_rows}, str(file.path))
+    tied = "output.weight" not in file.tensors
+    config = Config(keys | {"tied": tied, "n_embedding_rows": n_rows}, str(file.path), lambda: file.tensors)
     record = described.to_spec(config)
     config.ignore(BOOKKEEPING | {"tied": "derived", "n_embedding_rows": "derived"})
     config.finish()

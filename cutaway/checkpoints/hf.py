@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,13 @@ BOOKKEEPING = {
 
 
 def read_config(folder: Path) -> Config:
-    """config.json of a folder."""
-    return Config(_json(folder / "config.json"), str(folder / "config.json"))
+    """config.json of a folder, with the names of the folder's tensors at hand where it has any."""
+
+    def tensors() -> Collection[str]:
+        return open_weights(folder).names()
+
+    here = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    return Config(_json(folder / "config.json"), str(folder / "config.json"), cache(tensors) if here else None)
 
 
 def read_spec(folder: Path) -> tuple[spec.Model, Config]:

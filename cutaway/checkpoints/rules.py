@@ -159,9 +159,11 @@ def fused(theirs: str, ours: Sequence[str], op: Op, bias: bool) -> list[Rule]:
 
 
 def written(rules: Iterable[Rule], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors from our state; a rule whose tensors are absent (a tied head) is left out."""
-    return {rule.theirs: rule.write([state[name] for name in rule.ours]) for rule in rules if _has(rule, state)}
-
-
-def _has(rule: Rule, state: dict[str, Tensor]) -> bool:
-    return all(name in state for name in rule.ours)
+    """Their tensors from our state: each of ours once, by the first rule that names it and whose tensors are there."""
+    out: dict[str, Tensor] = {}
+    done: set[str] = set()
+    for rule in rules:
+        if all(name in state for name in rule.ours) and not done.issuperset(rule.ours):
+            out[rule.theirs] = rule.write([state[name] for name in rule.ours])
+            done.update(rule.ours)
+    return out

@@ -1,0 +1,88 @@
+"""Weights into a model: which names will do, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cutaway
+from cutaway.checkpoints.fill import fill
+from cutaway.checkpoints.rules import same, written
+from cutaway.errors import CheckpointError
+from cutaway.models import build
+
+
+class Tensors:
+    where = "here"
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def names(self):
+        return self.tensors
+
+    def shape(self, name):
+        return tuple(self.tensors[name].shape)
+
+    def read(self, name, out=None):
+        return self.tensors[name] if out is None else out.copy_(self.tensors[name])
+
+
+@pytest.fixture
+def tied():
+    record = cutaway.preset("modern-tiny")
+    return record.replace(head=record.head.replace(tied=True))
+
+
+def state_and_rules(record):
+    state = dict(build(record, seed=1).named_parameters())
+    table = "embedding.tokens.weight"
+    others = [same(name, name) for name in state if name != table]
+    return {k: v.detach() for k, v in state.items()}, [
+        same("table", table),
+        same("lm_head.weight", "head.weight"),
+        *others,
+    ]
+
+
+def filled(record, tensors, rules, **more):
+    model = build(record)
+    return model, fill(model, Tensors(tensors), rules, torch.float32, **more)
+
+
+@pytest.mark.parametrize("names", [("table",), ("lm_head.weight",), ("table", "lm_head.weight")])
+def test_trap_29_either_name_of_a_tied_table_will_do_and_equal_copies_are_fine(tied, names):
+    state, rules = state_and_rules(tied)
+    table = state.pop("embedding.tokens.weight")
+    model, report = filled(tied, state | {name: table.clone() for name in names}, rules)
+    assert torch.equal(model.embedding.table.weight, table)
+    assert report.tied == list(names[1:])
+    assert model.head.tied[0].weight is model.embedding.table.weight  # one memory
+
+
+def test_copies_that_differ_are_refused(tied):
+    state, rules = state_and_rules(tied)
+    table = state.pop("embedding.tokens.weight")
+    with pytest.raises(CheckpointError, match="lm_head.weight and table are one tensor in this model"):
+        filled(tied, state | {"table": table, "lm_head.weight": table + 1}, rules)
+
+
+def test_no_copy_at_all_is_missing(tied):
+    state, rules = state_and_rules(tied)
+    del state["embedding.tokens.weight"]
+    with pytest.raises(CheckpointError, match="tensor table is missing"):
+        filled(tied, state, rules)
+
+
+def test_a_tensor_without_a_place_is_refused(tied):
+    state, rules = state_and_rules(tied)
+    state["table"] = state.pop("embedding.tokens.weight")
+    with pytest.raises(CheckpointError, match="bias is not understood: the model .* has no place for it"):
+        filled(tied, state | {"bias": torch.zeros(3)}, [*rules, same("bias", "head.bias")])
+    assert filled(tied, state | {"bias": torch.zeros(3)}, rules, ignored=("bia*",))[1].ignored == {"bias": "bia*"}
+
+
+def test_each_tensor_is_written_once_under_its_first_name(tied):
+    state, rules = state_and_rules(tied)
+    out = written([*rules, same("second", "embedding.tokens.weight")], state)
+    assert "table" in out and "second" not in out and "lm_head.weight" not in out
