@@ -29,7 +29,8 @@ class Family:
 
     to_spec: configuration to spec (the class named in `architectures` decides the head). to_config: the reverse, for
     export, which is refused unless to_spec gives the same spec back. rules: their tensor names. `ignored_tensors`:
-    patterns of leftover buffers. `renamed`: names of older files to today's. `ignored_keys`: keys of the
+    patterns of leftover buffers. `renamed`: names of older files to today's. `prefix`: what all names but the head's
+    begin with (`transformer.`), which files of a model without a head leave out. `ignored_keys`: keys of the
     configuration without a meaning here, with the reason.
     """
 
@@ -39,8 +40,13 @@ class Family:
     to_config: Callable[[spec.Model], dict[str, object]]
     ignored_tensors: tuple[str, ...] = ()
     renamed: Callable[[str], str] = str
+    prefix: str = ""
     ignored_keys: dict[str, str] = field(default_factory=dict)
     gguf: tuple[Gguf, ...] = ()
+
+    def bare(self, name: str) -> str:
+        """The name that old and new, prefixed and bare names of one tensor have in common."""
+        return self.renamed(name).removeprefix(self.prefix)
 
 
 @cache

@@ -45,6 +45,8 @@ def fill(
 ) -> Filled:  # fmt: skip
     """Put every tensor of the source into a model built without memory, in `dtype`, a tensor at a time.
 
+    `renamed` brings names of the source and names of the rules to one form.
+
     Several rules may name one tensor of ours (a tied table has more than one name): the first whose tensor is there is
     used, and further ones must hold the same numbers.
 
@@ -56,9 +58,10 @@ def fill(
     by: dict[str, tuple[Rule, str]] = {}  # our name: the rule that filled it, and the name of the tensor
     for rule in rules:
         rule = replace(rule, ours=tuple(owner.get(name, name) for name in rule.ours))
-        if rule.theirs not in theirs or not wanted.issuperset(rule.ours):
+        name = renamed(rule.theirs)
+        if name not in theirs or not wanted.issuperset(rule.ours):
             continue
-        own = theirs.pop(rule.theirs)
+        own = theirs.pop(name)
         if not by.keys() & set(rule.ours):
             _put(model, source, own, rule, dtype)
             by |= dict.fromkeys(rule.ours, (rule, own))
@@ -66,10 +69,11 @@ def fill(
         else:
             _check_copy(source, own, rule, by)
             report.tied.append(own)
+    known = [renamed(rule.theirs) for rule in rules]
     for name, own in theirs.items():
         pattern = next((p for p in ignored if fnmatch.fnmatchcase(name, p)), None)
         if pattern is None:
-            raise CheckpointError(f"{source.where}: tensor {own} is not understood{_near(name, rules)}")
+            raise CheckpointError(f"{source.where}: tensor {own} is not understood{_near(name, known)}")
         report.ignored[own] = pattern
     missing = sorted(wanted - by.keys())
     if missing:
@@ -155,8 +159,8 @@ def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
     setattr(model.get_submodule(path), leaf, nn.Parameter(tensor))
 
 
-def _near(name: str, rules: Iterable[Rule]) -> str:
-    if any(rule.theirs == name for rule in rules):
+def _near(name: str, known: list[str]) -> str:
+    if name in known:
         return ": the model that the configuration describes has no place for it"
-    close = difflib.get_close_matches(name, [rule.theirs for rule in rules], n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f" (near {close[0]})" if close else "; the file and its configuration do not belong together"

@@ -64,7 +64,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
     source = open_weights(folder)
-    report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.renamed)
+    report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
 
 

@@ -6,12 +6,17 @@ so the same rule writes what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from cutaway import spec
+
+LAYER = re.compile(r"blocks\.(\d+)\.")
 
 
 class Op(Protocol):
@@ -156,6 +161,41 @@ def fused(theirs: str, ours: Sequence[str], op: Op, bias: bool) -> list[Rule]:
     """One matrix that holds several of ours, rows cut by `op`; the bias is cut alike."""
     names = ("weight", "bias") if bias else ("weight",)
     return [Rule(f"{theirs}.{name}", tuple(f"{each}.{name}" for each in ours), (op,)) for name in names]
+
+
+def transposed(rules: list[Rule]) -> list[Rule]:
+    """The same rules for matrices that stand [in, out]; biases stay as they are."""
+    return [
+        Rule(rule.theirs, rule.ours, (Transpose(), *rule.ops)) if rule.theirs.endswith("weight") else rule
+        for rule in rules
+    ]
+
+
+def renames(record: spec.Model, table: Mapping[str, str], top: str = "") -> list[Rule]:
+    """A rule for each weight of the record whose path is in the table (ours to theirs, `top` before theirs).
+
+    `*` stands for the number of a layer, and weight and bias keep their names.
+
+    >>> [rule.theirs for rule in renames(spec.preset("gpt2"), {"final_norm": "ln_f"}, "transformer.")]
+    ['transformer.ln_f.weight', 'transformer.ln_f.bias']
+    """
+    rules = []
+    for name in spec.weights(record):
+        path, _, leaf = name.rpartition(".")
+        number = LAYER.search(path)
+        theirs = table.get(LAYER.sub("blocks.*.", path))
+        if theirs is not None:
+            rules.append(same(f"{top}{theirs}.{leaf}".replace("*", number[1] if number else "*"), name))
+    return rules
+
+
+def fused_qkv(record: spec.Decoder, theirs: str, op: Op) -> list[Rule]:
+    """One matrix for q, k and v in each layer, cut by `op`; `*` in its name stands for the number of the layer."""
+    rules = []
+    for i, block in enumerate(record.blocks):
+        ours = [f"blocks.{i}.attn.{name}_proj" for name in "qkv"]
+        rules += fused(theirs.replace("*", str(i)), ours, op, block.branches[0].part.q_bias)
+    return rules
 
 
 def written(rules: Iterable[Rule], state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,40 @@
+"""The shapes that blocks and lists of layers come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cutaway import spec
+
+Norm = Any
+
+
+def sequential(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """Pre-norm: x + attn(norm(x)), then x + ffn(norm(x))."""
+    return spec.Block(stages=tuple(spec.Stage(branches=(spec.Branch(part=p, norm_in=norm),)) for p in (attn, ffn)))
+
+
+def post_norm(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """The form of 2017: norm(x + attn(x)), then norm(x + ffn(x))."""
+    return spec.Block(stages=tuple(spec.Stage(branches=(spec.Branch(part=p),), norm_sum=norm) for p in (attn, ffn)))
+
+
+def parallel(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """x + attn(h) + ffn(h), one h = norm(x) for both."""
+    return spec.Block(stages=(spec.Stage(branches=(spec.Branch(part=attn), spec.Branch(part=ffn)), norm=norm),))
+
+
+def parallel_two_norms(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """x + attn(norm_a(x)) + ffn(norm_f(x))."""
+    branches = tuple(spec.Branch(part=part, norm_in=norm) for part in (attn, ffn))
+    return spec.Block(stages=(spec.Stage(branches=branches),))
+
+
+def repeated(blocks: Sequence[spec.Block]) -> tuple[spec.Block | spec.Repeat, ...]:
+    """A list of layers in its shortest form: the pattern that it repeats, if it does."""
+    n = len(blocks)
+    for period in range(1, n):
+        if n % period == 0 and all(blocks[i] == blocks[i % period] for i in range(n)):
+            return (spec.Repeat(times=n // period, blocks=tuple(blocks[:period])),)
+    return tuple(blocks) if n > 1 else (spec.Repeat(times=1, blocks=tuple(blocks)),) if n else ()

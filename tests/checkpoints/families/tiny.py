@@ -1,0 +1,115 @@
+"""Tiny random models of transformers, and what ours must share with them: logits, greedy text, and the way back out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor
+
+from cutaway.checkpoints import hf
+from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.rules import written
+from cutaway.checkpoints.safetensors_write import outputs, write_folder
+from cutaway.generation import generate
+from cutaway.models import Transformer
+from cutaway.parts.step import Given
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+"""Ids for a small vocabulary."""
+
+
+def tiny(model_class: type, config: object, folder: Path, seed: int = 0) -> Path:
+    """A folder with a model of `model_class` whose every weight is random: no bias is 0 and no norm the identity."""
+    torch.manual_seed(seed)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    model.save_pretrained(folder)
+    return folder
+
+
+def rewrite(folder: Path, drop: tuple[str, ...] = (), **changes: object) -> Path:
+    """Edit config.json: the older layouts are written so, as the peer writes only its newest."""
+    path = folder / "config.json"
+    data = {key: value for key, value in json.loads(path.read_text()).items() if key not in drop}
+    path.write_text(json.dumps(data | changes))
+    return folder
+
+
+def peer(folder: Path, **options: object) -> torch.nn.Module:
+    """The folder opened by transformers, in float32."""
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    return getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, **options).eval()
+
+
+def batches(vocab_size: int, length: int, pad: int = TOKENS["pad_token_id"]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Ids and masks: no padding, one token, padding on the left and on the right."""
+    ids = torch.randint(3, vocab_size, (3, length), generator=torch.Generator().manual_seed(1))
+    lengths, column = torch.tensor([[length], [length // 2], [1]]), torch.arange(length)
+    masks = {
+        "full": torch.ones_like(ids),
+        "left": (column >= length - lengths).long(),
+        "right": (column < lengths).long(),
+    }
+    rows = {name: (ids.where(mask == 1, pad), mask) for name, mask in masks.items()}
+    return rows | {"one": (ids[:, :1], masks["full"][:, :1])}
+
+
+def their_logits(model: torch.nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    """Logits, or states of a model without a head; positions count from the first real token, as in its generate."""
+    given = {"input_ids": ids, "attention_mask": mask}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        given["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        out = model(**given)
+    return out.logits if hasattr(out, "logits") else out.last_hidden_state
+
+
+def same_logits(folder: Path, tolerance: float = 1e-5, length: int = 24, **options: object) -> Transformer:
+    """Ours equals theirs on every batch, up to `tolerance` of the largest logit; returns our model."""
+    model, theirs = hf.load(folder)[0], peer(folder, **options)
+    for name, (ids, mask) in batches(model.spec.vocab_size, length).items():
+        want = their_logits(theirs, ids, mask)
+        with torch.no_grad():
+            got = model(ids, Given(mask=mask))
+        assert got.shape == want.shape
+        real = mask == 1 if want.shape[:2] == ids.shape else ...
+        worst = (got - want)[real].abs().max() / want[real].abs().max()
+        assert worst <= tolerance, (name, float(worst))
+    return model
+
+
+def same_text(folder: Path, n: int = 12, **options: object) -> None:
+    """Greedy continuations of three prompts, alone and in one batch, equal theirs of each alone."""
+    model, theirs = hf.load(folder)[0], peer(folder, **options)
+    prompts = [ids[:n].tolist() for ids, n in zip(batches(model.spec.vocab_size, 9)["full"][0], (1, 6, 9), strict=True)]
+    want = [theirs.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False)[0, len(ids) :] for ids in prompts]
+    choice = model.spec.generation.replace(max_tokens=n)
+    assert [generate(model, [ids], choice).ids[0] for ids in prompts] == [ids.tolist() for ids in want]
+    assert generate(model, prompts, choice).ids == [ids.tolist() for ids in want]
+
+
+def round_trip(folder: Path, out: Path) -> None:
+    """In, out, in again: one spec, and a folder in which transformers finds equal weights and gives equal logits."""
+    data = json.loads((folder / "config.json").read_text())
+    family, model = family_of(data["model_type"], "test"), hf.load(folder)[0]
+    write_folder(out, outputs(written(family.rules(model.spec), dict(model.named_parameters())))[0])
+    config = family.to_config(model.spec) | {key: data[key] for key in TOKENS if key in data}
+    (out / "config.json").write_text(json.dumps(config))
+    record = hf.read_spec(out)[0]
+    assert record.replace(name=model.spec.name, generation=model.spec.generation) == model.spec
+    theirs, back = peer(folder), peer(out)
+    state = theirs.state_dict()
+    for name, tensor in back.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    ids, mask = batches(model.spec.vocab_size, 16)["left"]
+    want, got = their_logits(theirs, ids, mask), their_logits(back, ids, mask)
+    assert (got - want).abs().max() <= 1e-6 * want.abs().max()
