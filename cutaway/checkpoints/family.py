@@ -7,20 +7,26 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
 @dataclass(frozen=True)
 class Gguf:
-    """The same for one architecture of GGUF files; `keys` there carry the architecture's name as a prefix."""
+    """The same for one architecture of GGUF files; keys there carry the architecture's name as a prefix.
+
+    to_keys: the keys for export, of which those are written that to_spec takes; a family that needs others adds them.
+    """
 
     architecture: str
     to_spec: Callable[[Config], spec.Model]
     rules: Callable[[spec.Model], list[Rule]]
+    to_keys: Callable[[spec.Model], dict[str, Any]] = standard_keys
 
 
 @dataclass(frozen=True)

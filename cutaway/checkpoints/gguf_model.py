@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +14,8 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import gguf_of
 from cutaway.checkpoints.fill import Filled, fill
-from cutaway.checkpoints.gguf import GGUF
+from cutaway.checkpoints.gguf import GGUF, Field
+from cutaway.checkpoints.gguf_keys import FACTORS
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
 
@@ -43,7 +46,7 @@ class GgufSource:
 
 def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     """The spec that a file's keys describe, and what became of each of them."""
-    values = file.values
+    values = {key: _plain(each) for key, each in file.fields.items()}
     architecture = values.get("general.architecture")
     if not isinstance(architecture, str):
         raise CheckpointError(f"{file.path}: general.architecture is missing; the file is no language model")
@@ -51,10 +54,11 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     prefix = architecture + "."
     keys = {key.removeprefix(prefix): value for key, value in values.items()}
     n_rows = next((info.shape[0] for name, info in file.tensors.items() if name == "token_embd.weight"), None)
-    tied = "output.weight" not in file.tensors
-    config = Config(keys | {"tied": tied, "n_embedding_rows": n_rows}, str(file.path), lambda: file.tensors)
+    derived = {"tied": "output.weight" not in file.tensors, "n_embedding_rows": n_rows}
+    factors = {key: file.read(name).tolist() for key, name in FACTORS.items() if name in file.tensors}
+    config = Config(keys | derived | factors, str(file.path), lambda: file.tensors)
     record = described.to_spec(config)
-    config.ignore(BOOKKEEPING | {"tied": "derived", "n_embedding_rows": "derived"})
+    config.ignore(BOOKKEEPING | dict.fromkeys(derived, "derived"))
     config.finish()
     stops = [keys[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in keys]
     pad = keys.get("tokenizer.ggml.padding_token_id", "none")
@@ -68,5 +72,10 @@ def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, F
     record, config = read_spec(file)
     described = gguf_of(file.values["general.architecture"], str(path))
     model = build(record)
-    report = fill(model, GgufSource(file), described.rules(record), dtype, ("rope_freqs.weight",))
+    report = fill(model, GgufSource(file), described.rules(record), dtype, tuple(FACTORS.values()))
     return model.eval(), report, config, file
+
+
+def _plain(field: Field) -> Any:
+    """The value of a field; a number of 32 bits as the shortest decimal that means it (1e-05, not 9.99999974e-06)."""
+    return float(str(np.float32(field.value))) if field.type == "FLOAT32" else field.value

@@ -1,0 +1,149 @@
+"""The keys under which GGUF files describe a model, read off a spec.
+
+The names are those of the `gguf` package. A family reads the keys (`Gguf.to_spec`); of these here its files get those
+that its reading takes, where the same spec comes back from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.errors import CheckpointError
+
+FACTORS = {
+    "rope_freqs": "rope_freqs.weight",
+    "rope_factors_short": "rope_factors_short.weight",
+    "rope_factors_long": "rope_factors_long.weight",
+}
+"""Divisors of the rotary frequencies lie in the file as tensors; a Config has them as keys of these names."""
+
+
+def standard_keys(record: spec.Model) -> dict[str, Any]:
+    """Everything that a stack's spec says and GGUF has a key for, without the architecture's prefix.
+
+    `tied` and `n_embedding_rows` are what a reader sees of the tensors. Raises CheckpointError for two stacks.
+    """
+    if isinstance(record, spec.EncoderDecoder):
+        raise CheckpointError("an encoder-decoder cannot be written as GGUF here; write a Hugging Face folder")
+    keys: dict[str, Any] = {
+        "block_count": len(record.blocks), "context_length": record.context_length,
+        "embedding_length": record.d_model, "vocab_size": record.vocab_size,
+        "n_embedding_rows": record.vocab_size,
+    }  # fmt: skip
+    keys |= _embedding(record) | _head(record) | _norm(record.final_norm)
+    for block in reversed(record.blocks):  # of layers that differ the first speaks
+        for stage in block.stages:
+            for norm in (stage.norm, stage.norm_sum, *(branch.norm_in for branch in stage.branches)):
+                keys |= _norm(norm)
+            keys |= _residual(stage)
+            for branch in stage.branches:
+                keys |= _part(branch.part, record.d_model)
+    return keys
+
+
+def _embedding(record: Any) -> dict[str, Any]:
+    factor = record.embedding.factor
+    keys: dict[str, Any] = {"embedding_scale": factor} if isinstance(factor, float) and factor != 1.0 else {}
+    if record.embedding.n_token_types:
+        keys["tokenizer.ggml.token_type_count"] = record.embedding.n_token_types
+    return keys
+
+
+def _head(record: Any) -> dict[str, Any]:
+    match record.head:
+        case spec.LanguageHead() as head:
+            keys: dict[str, Any] = {"tied": head.tied}
+            if head.soft_cap != "none":
+                keys["final_logit_softcapping"] = head.soft_cap
+            return keys | ({"logit_scale": head.logit_factor} if head.logit_factor != 1.0 else {})
+        case spec.VectorHead() as head:
+            return {"tied": True, "pooling_type": {"none": 0, "mean": 1, "first": 2, "last": 3}.get(head.pool)}
+    return {"tied": True}
+
+
+def _norm(norm: Any) -> dict[str, Any]:
+    match norm:
+        case spec.RMSNorm():
+            return {"attention.layer_norm_rms_epsilon": norm.eps}
+        case spec.LayerNorm():
+            return {"attention.layer_norm_epsilon": norm.eps}
+    return {}
+
+
+def _residual(stage: spec.Stage) -> dict[str, Any]:
+    scale = stage.residual.scale if isinstance(stage.residual, spec.Add) else 1.0
+    return {"residual_scale": scale} if isinstance(scale, float) and scale != 1.0 else {}
+
+
+def _part(part: Any, d_model: int) -> dict[str, Any]:
+    match part:
+        case spec.MultiHead():
+            return _attention(part, d_model)
+        case spec.Dense() | spec.Gated():
+            return {"feed_forward_length": part.d_ff}
+        case spec.MixtureOfExperts():
+            keys = {
+                "expert_count": part.n_experts, "expert_used_count": part.n_active,
+                "expert_feed_forward_length": part.expert.d_ff, "expert_weights_norm": part.router.normalise,
+            }  # fmt: skip
+            if part.router.factor != 1.0:
+                keys["expert_weights_scale"] = part.router.factor
+            if isinstance(part.shared, spec.SharedExpert):
+                keys["expert_shared_feed_forward_length"] = part.shared.expert.d_ff
+            return keys
+    return {}
+
+
+def _attention(part: spec.MultiHead, d_model: int) -> dict[str, Any]:
+    n = spec.sizes(part, d_model)
+    keys: dict[str, Any] = {
+        "attention.head_count": n.n_heads, "attention.head_count_kv": n.n_kv_heads,
+        "attention.key_length": n.head_dim, "attention.value_length": n.value_dim,
+    }  # fmt: skip
+    if part.soft_cap != "none":
+        keys["attn_logit_softcapping"] = part.soft_cap
+    if part.scale != "auto":
+        keys["attention.scale"] = n.scale
+    if part.clip != "none":
+        keys["attention.clamp_kqv"] = part.clip
+    swa = ""
+    match part.mask:
+        case spec.SlidingMask():
+            keys["attention.sliding_window"], swa = part.mask.window, "_swa"
+        case spec.FullMask():
+            keys["attention.causal"] = False
+    match part.positions:
+        case spec.RoPE():
+            own = rope_keys(part.positions, n.head_dim)
+            keys |= own | ({f"rope.freq_base{swa}": own["rope.freq_base"]} if swa else {})
+        case spec.ALiBi():
+            keys["attention.max_alibi_bias"] = part.positions.max_bias
+    return keys
+
+
+def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
+    """The rotary keys; divisors of the frequencies come under the names of FACTORS."""
+    rotary_dim = head_dim if record.rotary_dim == "head" else record.rotary_dim
+    keys: dict[str, Any] = {"rope.freq_base": record.base, "rope.dimension_count": rotary_dim}
+    match record.scaling:
+        case spec.LinearScaling() as scaling:
+            keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
+        case spec.YarnScaling() as scaling:
+            keys |= {
+                "rope.scaling.type": "yarn", "rope.scaling.factor": scaling.factor,
+                "rope.scaling.original_context_length": scaling.original_length,
+                "rope.scaling.yarn_beta_fast": scaling.beta_fast, "rope.scaling.yarn_beta_slow": scaling.beta_slow,
+            }  # fmt: skip
+        case spec.LongRopeScaling() as scaling if scaling.short_factors == scaling.long_factors:
+            keys["rope_freqs"] = list(scaling.short_factors)
+        case spec.LongRopeScaling() as scaling:
+            keys |= {
+                "rope.scaling.type": "longrope",
+                "rope.scaling.original_context_length": scaling.original_length,
+                "rope_factors_short": list(scaling.short_factors),
+                "rope_factors_long": list(scaling.long_factors),
+            }
+            if scaling.attention_factor != "auto":
+                keys["rope.scaling.attn_factor"] = scaling.attention_factor
+    return keys
