@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from cutaway import spec
@@ -32,9 +33,11 @@ def parallel_two_norms(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
 
 
 def repeated(blocks: Sequence[spec.Block]) -> tuple[spec.Block | spec.Repeat, ...]:
-    """A list of layers in its shortest form: the pattern that it repeats, if it does."""
+    """A list of layers in a short form: a pattern that covers all at least twice, and its rest, else runs of equals."""
     n = len(blocks)
-    for period in range(1, n):
-        if n % period == 0 and all(blocks[i] == blocks[i % period] for i in range(n)):
-            return (spec.Repeat(times=n // period, blocks=tuple(blocks[:period])),)
-    return tuple(blocks) if n > 1 else (spec.Repeat(times=1, blocks=tuple(blocks)),) if n else ()
+    for period in range(1, n // 2 + 1):
+        if all(blocks[i] == blocks[i - period] for i in range(period, n)):
+            times = n // period
+            return (spec.Repeat(times=times, blocks=tuple(blocks[:period])), *blocks[times * period :])
+    runs = [tuple(run) for _, run in groupby(blocks)]
+    return tuple(run[0] if len(run) == 1 else spec.Repeat(times=len(run), blocks=run[:1]) for run in runs)

@@ -48,6 +48,13 @@ class Config:
         self.defaulted[key.split("|")[0]] = default
         return default
 
+    def nullable(self, key: str, absent: Any = _REQUIRED) -> Any:
+        """The value of a key that may be null (then None); `absent`, noted, where there is no such key."""
+        if key in self.data:
+            self.used[key] = self.data[key]
+            return self.data[key]
+        return self.take(key, absent)
+
     def integer(self, key: str, default: Any = _REQUIRED) -> int:
         return self._typed(key, default, int, "a whole number")
 

@@ -18,94 +18,110 @@ def read_rope(
 
     `base` is the architecture's own default, taken and noted where the file has none.
     """
-    table = dict(config.take("rope_parameters|rope_scaling", {}))
-    if layer_type in table:
-        table = dict(table[layer_type])
-    theta = table.pop("rope_theta", None)
-    theta = config.number("rope_theta", base) if theta is None else theta
-    share = table.pop("partial_rotary_factor", None)
-    if share is None:
-        share = config.take("partial_rotary_factor", 1.0) if config.has("partial_rotary_factor") else 1.0
+    table = _table(config, layer_type)
+    theta = _either(table, config, "rope_theta", base)
+    share = _either(table, config, "partial_rotary_factor", 1.0)
     rotary_dim = int(head_dim * share)
-    scaling = read_scaling(table, config)
-    return spec.RoPE(
-        base=float(theta), rotary_dim="head" if rotary_dim == head_dim else rotary_dim, layout=layout, scaling=scaling
-    )
-
-
-def read_scaling(table: dict[str, Any], config: Config) -> Any:
-    """The scaling of a rope table whose base has been taken out."""
-    kinds = [table.pop(key) for key in ("rope_type", "type") if key in table]
-    kind = kinds[0] if kinds else "default"
-    length = _original_length(table, config)
-    try:
-        record = _scaling(kind, table, length, config)
-    except KeyError as missing:
-        raise CheckpointError(f"{config.where}: rope type {kind!r} without {missing.args[0]!r}") from None
-    if table:
-        raise CheckpointError(f"{config.where}: rope settings {sorted(table)} of type {kind!r} not understood")
+    turned = "head" if rotary_dim == head_dim else rotary_dim
+    record = spec.RoPE(base=theta, rotary_dim=turned, layout=layout, scaling=_scaling(table, config))
+    table.finish()
     return record
 
 
-def _original_length(table: dict[str, Any], config: Config) -> int:
-    own = table.pop("original_max_position_embeddings", None)
-    if own is None and config.has("original_max_position_embeddings"):
-        own = config.integer("original_max_position_embeddings")
-    return int(own) if own is not None else config.integer("max_position_embeddings")
+def read_ropes(
+    config: Config, head_dim: int, local_key: str, bases: tuple[float, float]
+) -> tuple[spec.RoPE, spec.RoPE]:
+    """The rotations of layers with full and with sliding attention; the older layout scales none of the sliding ones.
+
+    There `local_key` has their base; `bases` are the architecture's own defaults.
+    """
+    if config.has("rope_parameters"):
+        full, local = (
+            read_rope(config, head_dim, base, layer_type=kind)
+            for kind, base in zip(("full_attention", "sliding_attention"), bases, strict=True)
+        )
+        return full, local
+    return read_rope(config, head_dim, bases[0]), spec.RoPE(base=config.number(local_key, bases[1]), layout="halves")
 
 
-def _scaling(kind: str, table: dict[str, Any], length: int, config: Config) -> Any:
-    def number(key: str, default: float | None = None) -> float:
-        value = table.pop(key, None)
-        if value is None:
-            if default is None:
-                raise KeyError(key)
-            return default
-        return float(value)
+def _table(config: Config, layer_type: str) -> Config:
+    where = f"{config.where}: rope_parameters"
+    table = config.take("rope_parameters|rope_scaling", {})
+    config.expect("rope_scaling", None, table)
+    if layer_type and isinstance(table, dict):
+        where, table = f"{where}.{layer_type}", table.get(layer_type)
+    if not isinstance(table, dict):
+        raise CheckpointError(f"{where} is {table!r}, expected a table")
+    return Config(table, where)
 
+
+def _either(table: Config, config: Config, key: str, default: float) -> float:
+    """A number of the table, or beside it as in older files; if it is in both they must agree."""
+    if not table.has(key):
+        return config.number(key, default)
+    value = table.number(key)
+    config.expect(key, value, None)
+    return value
+
+
+def _scaling(table: Config, config: Config) -> Any:
+    """The scaling that a table describes."""
+    kind = table.take("rope_type|type", "default")
+    table.expect("type", kind)
+    longest = config.integer("max_position_embeddings")
+    length = table.integer("original_max_position_embeddings", longest)
+    if config.has("original_max_position_embeddings"):  # beside the table it wins
+        length = config.integer("original_max_position_embeddings")
     match kind:
         case "default":
-            table.pop("factor", None)
+            table.take("factor", None)
             return spec.NoScaling()
         case "linear":
-            return spec.LinearScaling(factor=number("factor"))
+            return spec.LinearScaling(factor=table.number("factor"))
         case "dynamic":
-            return spec.DynamicScaling(
-                factor=number("factor"), original_length=config.integer("max_position_embeddings")
-            )
+            return spec.DynamicScaling(factor=table.number("factor"), original_length=longest)
         case "llama3":
             return spec.Llama3Scaling(
-                factor=number("factor"),
-                low_freq_factor=number("low_freq_factor"),
-                high_freq_factor=number("high_freq_factor"),
+                factor=table.number("factor"),
+                low_freq_factor=table.number("low_freq_factor"),
+                high_freq_factor=table.number("high_freq_factor"),
                 original_length=length,
             )
         case "yarn":
-            attention = table.pop("attention_factor", None)
+            factor = table.nullable("factor")
             return spec.YarnScaling(
-                factor=number("factor"),
+                factor=longest / length if factor is None else table.number("factor"),
                 original_length=length,
-                attention_factor="auto" if attention is None else float(attention),
-                beta_fast=number("beta_fast", 32.0),
-                beta_slow=number("beta_slow", 1.0),
-                truncate=bool(table.pop("truncate", True)),
-                mscale=number("mscale", 0.0),
-                mscale_all_dim=number("mscale_all_dim", 0.0),
+                attention_factor=_attention(table),
+                beta_fast=table.number("beta_fast", 32.0),
+                beta_slow=table.number("beta_slow", 1.0),
+                truncate=table.flag("truncate", True),
+                mscale=table.number("mscale", 0.0),
+                mscale_all_dim=table.number("mscale_all_dim", 0.0),
             )
         case "longrope" | "su":
-            attention = table.pop("attention_factor", None)
-            factor = table.pop("factor", None)
-            grown = config.integer("max_position_embeddings") / length
             return spec.LongRopeScaling(
-                short_factors=tuple(float(x) for x in table.pop("short_factor")),
-                long_factors=tuple(float(x) for x in table.pop("long_factor")),
+                short_factors=_numbers(table, "short_factor"),
+                long_factors=_numbers(table, "long_factor"),
                 original_length=length,
-                factor=float(factor) if factor is not None else grown,
-                attention_factor="auto" if attention is None else float(attention),
+                factor=table.number("factor", longest / length),
+                attention_factor=_attention(table),
             )
     raise CheckpointError(
-        f"{config.where}: rope type {kind!r} is not known; known are default, dynamic, linear, llama3, longrope, yarn"
+        f"{table.where}: rope type {kind!r} is not known; known are default, dynamic, linear, llama3, longrope, yarn"
     )
+
+
+def _attention(table: Config) -> Any:
+    given = table.nullable("attention_factor", None)
+    return "auto" if given is None else table.number("attention_factor")
+
+
+def _numbers(table: Config, key: str) -> tuple[float, ...]:
+    values = table.take(key)
+    if not isinstance(values, list) or not all(isinstance(x, (int, float)) for x in values):
+        raise CheckpointError(f"{table.where}: {key} is {values!r}, expected a list of numbers")
+    return tuple(float(x) for x in values)
 
 
 def write_rope(record: spec.RoPE, head_dim: int) -> dict[str, Any]:

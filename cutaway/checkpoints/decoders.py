@@ -1,0 +1,158 @@
+"""What the configurations of most decoders have in common: sizes, masks, and a whole model from its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from cutaway import spec
+from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
+from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.heads import read_head, write_head
+from cutaway.checkpoints.rope_config import write_rope
+from cutaway.errors import CheckpointError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class Shape(NamedTuple):
+    """The sizes that all layers share; `heads` are those of spec.MultiHead."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+
+    @property
+    def heads(self) -> dict[str, int]:
+        return {"n_heads": self.n_heads, "n_kv_heads": self.n_kv_heads, "head_dim": self.head_dim}
+
+
+def read_shape(config: Config) -> Shape:
+    """Widths and counts; a head is hidden_size / num_attention_heads wide only where `head_dim` says nothing else."""
+    d_model, n_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    n_kv_heads = config.integer("num_key_value_heads", n_heads)
+    head_dim = config.integer("head_dim", d_model // n_heads)
+    return Shape(d_model, config.integer("num_hidden_layers"), n_heads, n_kv_heads, head_dim)
+
+
+def biases(on: bool, parts: str = "qkvo") -> dict[str, bool]:
+    """The arguments `q_bias`, ... of an attention."""
+    return {f"{part}_bias": on for part in parts}
+
+
+def read_gated(config: Config, bias: bool = False, activation: str = "hidden_act") -> spec.Gated:
+    """The gated feed-forward network."""
+    return spec.Gated(
+        d_ff=config.integer("intermediate_size"),
+        activation=config.choice(activation, ACTIVATIONS),  # pyrefly: ignore
+        gate_bias=bias, up_bias=bias, down_bias=bias,
+    )  # fmt: skip
+
+
+def read_slides(config: Config, n_layers: int, rule: Callable[[int], bool]) -> list[bool]:
+    """Whether each layer has the sliding window: `layer_types` where the file has it, else the family's rule."""
+    types = config.take("layer_types", None)
+    if types is None:
+        return [rule(layer) for layer in range(n_layers)]
+    if not isinstance(types, list) or len(types) != n_layers or not set(types) <= {FULL, SLIDING}:
+        raise CheckpointError(
+            f"{config.where}: layer_types is {types}, expected {n_layers} words, each {FULL} or {SLIDING}"
+        )
+    return [kind == SLIDING for kind in types]
+
+
+def read_masks(config: Config, slides: Sequence[bool]) -> list[spec.CausalMask | spec.SlidingMask]:
+    """The mask of each layer; the window counts the token itself."""
+    window = spec.SlidingMask(window=config.integer("sliding_window")) if any(slides) else None
+    config.take("sliding_window", None)
+    return [spec.CausalMask() if window is None or not slide else window for slide in slides]
+
+
+def decoder(
+    config: Config,
+    blocks: Sequence[spec.Block],
+    final_norm: Any,
+    head: spec.LanguageHead = spec.LanguageHead(tied=False),
+    embedding: spec.TokenEmbedding = spec.TokenEmbedding(),
+) -> spec.Decoder:
+    """The whole model; `head.tied` is what the family does where `tie_word_embeddings` is absent."""
+    head = head.replace(tied=config.flag("tie_word_embeddings", head.tied))
+    return spec.Decoder(
+        d_model=config.integer("hidden_size"),
+        vocab_size=config.integer("vocab_size"),
+        context_length=_context(config.integer("max_position_embeddings"), blocks),
+        embedding=embedding,
+        layers=repeated(blocks),
+        final_norm=final_norm,
+        head=read_head(config, head),
+        dropout=spec.Dropout(attention=config.number("attention_dropout", 0.0)),
+    )
+
+
+def _context(length: int, blocks: Sequence[spec.Block]) -> int:
+    """How far the model may run: beyond the length in the file where its rotation is scaled for that."""
+    scaling = _rope(blocks).scaling
+    if isinstance(scaling, spec.DynamicScaling):
+        return int(length * scaling.factor)
+    if isinstance(scaling, spec.YarnScaling):
+        return max(length, int(scaling.original_length * scaling.factor))
+    return length
+
+
+def _rope(blocks: Sequence[spec.Block]) -> spec.RoPE:
+    for block in blocks:
+        for branch in block.branches:
+            if isinstance(branch.part, spec.MultiHead) and isinstance(branch.part.positions, spec.RoPE):
+                return branch.part.positions
+    raise CheckpointError("attention without rotary positions does not fit this family")
+
+
+def first_parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
+    """Attention and feed-forward network of the first layer, which stand for all layers in a configuration.
+
+    Raises CheckpointError where the spec is no decoder of these two.
+    """
+    parts = [branch.part for branch in record.blocks[0].branches] if isinstance(record, spec.Decoder) else []
+    match parts:
+        case [spec.MultiHead() as attn, spec.Gated() | spec.Dense() as ffn]:
+            return attn, ffn
+    raise CheckpointError("only a decoder whose layers are attention and a feed-forward network fits this family")
+
+
+def eps_of(norm: Any) -> float:
+    """The epsilon of a norm. Raises CheckpointError where there is no norm."""
+    if isinstance(norm, spec.NoNorm):
+        raise CheckpointError("a model without a final norm does not fit this family")
+    return norm.eps
+
+
+def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+    """The keys of config.json that all these families share; `stem` begins the names of their classes.
+
+    What does not fit shows when they are read back.
+    """
+    attn, ffn = first_parts(record)
+    n, rope = spec.sizes(attn, record.d_model), _rope(record.blocks)
+    dynamic = isinstance(rope.scaling, spec.DynamicScaling)
+    return {
+        "model_type": model_type, **write_head(record.head, stem), "hidden_size": record.d_model,
+        "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_key_value_heads": n.n_kv_heads,
+        "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": THEIRS.get(ffn.activation),
+        "vocab_size": record.vocab_size,
+        "max_position_embeddings": rope.scaling.original_length if dynamic else record.context_length,
+        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
+        "attention_dropout": record.dropout.attention, "rope_parameters": write_rope(rope, n.head_dim),
+    }  # fmt: skip
+
+
+def write_masks(record: spec.Model) -> dict[str, Any]:
+    """`layer_types` and `sliding_window`."""
+    masks = [branch.part.mask for block in record.blocks for branch in block.branches if branch.name == "attn"]
+    windows = [mask.window for mask in masks if isinstance(mask, spec.SlidingMask)]
+    return {
+        "layer_types": [SLIDING if isinstance(mask, spec.SlidingMask) else FULL for mask in masks],
+        "sliding_window": windows[0] if windows else None,
+    }

@@ -1,0 +1,96 @@
+"""What the keys and names of decoders in GGUF files have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cutaway import spec
+from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.decoders import Shape
+from cutaway.checkpoints.names import Names
+from cutaway.errors import CheckpointError
+
+GGUF_NAMES: Names = {
+    "embedding.tokens": "token_embd",
+    "final_norm": "output_norm",
+    "head": "output",
+    "blocks.*.attn.norm_in": "blk.*.attn_norm",
+    "blocks.*.ffn.norm_in": "blk.*.ffn_norm",
+    **{f"blocks.*.attn.{name}_proj": f"blk.*.attn_{name}" for name in ("q", "k", "v")},
+    "blocks.*.attn.o_proj": "blk.*.attn_output",
+    **{f"blocks.*.attn.{name}_norm": f"blk.*.attn_{name}_norm" for name in ("q", "k")},
+    **{f"blocks.*.ffn.{name}_proj": f"blk.*.ffn_{name}" for name in ("gate", "up", "down")},
+}
+
+
+def read_shape(config: Config) -> Shape:
+    """Widths and counts."""
+    d_model, n_heads = config.integer("embedding_length"), config.integer("attention.head_count")
+    head_dim = config.integer("attention.key_length", d_model // n_heads)
+    config.expect("attention.value_length", head_dim)
+    n_kv_heads = config.integer("attention.head_count_kv", n_heads)
+    return Shape(d_model, config.integer("block_count"), n_heads, n_kv_heads, head_dim)
+
+
+def read_rope(config: Config, head_dim: int, layout: Literal["halves", "interleaved"] = "halves") -> spec.RoPE:
+    """The rotation; divisors of the frequencies may lie in the file as tensors."""
+    turned = config.integer("rope.dimension_count", head_dim)
+    return spec.RoPE(
+        base=config.number("rope.freq_base", 10000.0),
+        rotary_dim="head" if turned == head_dim else turned,
+        layout=layout,
+        scaling=_scaling(config),
+    )
+
+
+def _scaling(config: Config) -> Any:
+    kind, length = config.take("rope.scaling.type", "none"), config.integer("context_length")
+    divisors = {name: config.take(name, None) for name in ("rope_freqs", "rope_factors_long", "rope_factors_short")}
+    original = config.integer("rope.scaling.original_context_length", length)
+    attention = config.number("rope.scaling.attn_factor", 1.0)
+    if divisors["rope_freqs"] is not None and kind == "none":
+        return _divided(divisors["rope_freqs"], divisors["rope_freqs"], length, 1.0)
+    if divisors["rope_factors_long"] is not None and divisors["rope_factors_short"] is not None:
+        return _divided(divisors["rope_factors_short"], divisors["rope_factors_long"], original, attention)
+    if kind in ("none", "longrope"):
+        return spec.NoScaling()
+    factor = config.number("rope.scaling.factor")
+    if kind == "linear":
+        return spec.LinearScaling(factor=factor)
+    if kind == "yarn":
+        return spec.YarnScaling(factor=factor, original_length=original)
+    raise CheckpointError(
+        f"{config.where}: rope.scaling.type {kind!r} is not known; known are none, linear, yarn, longrope"
+    )
+
+
+def _divided(short: list[float], long: list[float], length: int, attention: float) -> spec.LongRopeScaling:
+    return spec.LongRopeScaling(
+        short_factors=tuple(short), long_factors=tuple(long), original_length=length, factor=1.0,
+        attention_factor=attention,
+    )  # fmt: skip
+
+
+def decoder(
+    config: Config,
+    blocks: Sequence[spec.Block],
+    final_norm: Any,
+    head: spec.LanguageHead = spec.LanguageHead(),
+    embedding: spec.TokenEmbedding = spec.TokenEmbedding(),
+) -> spec.Decoder:
+    """The whole model; its head is tied where the file has no matrix of its own for it."""
+    rows = config.take("n_embedding_rows", None)
+    if rows is None:
+        raise CheckpointError(f"{config.where}: token_embd.weight is missing; the file holds no embedding")
+    config.take("vocab_size", rows)
+    return spec.Decoder(
+        d_model=config.integer("embedding_length"),
+        vocab_size=int(rows),
+        context_length=config.integer("context_length"),
+        embedding=embedding,
+        layers=repeated(blocks),
+        final_norm=final_norm,
+        head=head.replace(tied=config.flag("tied")),
+    )
