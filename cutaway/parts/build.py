@@ -4,8 +4,8 @@ Names that come out, for every family: `embedding.{tokens,positions,types,norm,p
 `blocks.3.attn.{q,k,v,o}_proj` (latent: `q_down q_norm q_up kv_down kv_norm kv_up o_proj`), `.q_norm .k_norm .sinks
 .gate_proj`, `blocks.3.cross.*`, `blocks.3.ffn.{gate,up,down}_proj` (mixture: `.router .experts.0.* .shared.*
 .shared_gate`), a branch's `.norm_in .norm_out .residual_scale`, a stage's `.norm .norm_sum` on its first branch's part,
-`relative_bias`, `final_norm`, `head.{weight,bias}`, `head.transform.{dense,norm}`, `head.projection`; the stacks of an
-encoder-decoder stand under `encoder.` and `decoder.`.
+`relative_bias`, `final_norm`, `head.{weight,bias}`, `head.{transform,pooler}.{dense,norm}`, `head.projection`; the
+stacks of an encoder-decoder stand under `encoder.` and `decoder.`.
 """
 
 from __future__ import annotations
@@ -130,13 +130,18 @@ def build_embedding(
 
 def build_head(record: object, d_model: int, vocab_size: int, table: Table) -> nn.Module:
     """The module of a head; a tied one reads `table`."""
-    transform = None
-    if isinstance(record.transform, spec.Transform):
-        width = d_model if record.transform.width == "d_model" else record.transform.width
-        transform = Transform(record.transform, d_model, build_norm(record.transform.norm, width))
+    transform = build_transform(record.transform, d_model)
     match record:
         case spec.ClassHead():
             return ClassHead(record, d_model, transform)
         case spec.VectorHead():
-            return VectorHead(record, transform)
+            return VectorHead(record, transform, build_transform(record.pooler, d_model))
     return TokenHead(record, d_model, vocab_size, transform, table if record.tied else None)
+
+
+def build_transform(record: object, d_model: int) -> Transform | None:
+    """The module of a head's transform, None where states go on as they are."""
+    if not isinstance(record, spec.Transform):
+        return None
+    width = d_model if record.width == "d_model" else record.width
+    return Transform(record, d_model, build_norm(record.norm, width))

@@ -14,7 +14,9 @@ from cutaway.parts.functions import ACTIVATIONS, soft_cap
 from cutaway.parts.linear import Linear
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Step
-from cutaway.tap import tap
+from cutaway.tap import tap, wanted
+
+FIRST = spec.VectorHead(pool="first")
 
 
 class Transform(nn.Module):
@@ -75,13 +77,18 @@ class ClassHead(nn.Module):
 
 
 class VectorHead(nn.Module):
-    """The states themselves, pooled to a row and made of length 1 where the record says so."""
+    """The states themselves, pooled to a row and made of length 1 where the record says so.
 
-    def __init__(self, record: spec.VectorHead, transform: Transform | None) -> None:
+    The pooler works beside them, and only for a listener.
+    """
+
+    def __init__(self, record: spec.VectorHead, transform: Transform | None, pooler: Transform | None) -> None:
         super().__init__()
-        self.record, self.transform = record, transform
+        self.record, self.transform, self.pooler = record, transform, pooler
 
     def forward(self, h: Float[Tensor, "B T D"], step: Step) -> Tensor:
+        if self.pooler is not None and wanted(self, "pooled"):
+            tap(self, "pooled", self.pooler(pool(h, FIRST, step)))
         pooled = pool(h, self.record, step)
         pooled = pooled if self.transform is None else self.transform(pooled)
         return tap(self, "vectors", F.normalize(pooled, dim=-1) if self.record.normalise else pooled)

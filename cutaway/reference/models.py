@@ -82,6 +82,9 @@ def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike
         table = found.need("embedding.tokens.weight")
         h = _stack(record, found, table, call, states)
     output = _head(record.head, h, found.under("head"), table, call)
+    if isinstance(record.head, spec.VectorHead) and isinstance(record.head.pooler, spec.Transform):
+        first = _pool(spec.VectorHead(pool="first"), h, call)
+        states["head.pooled"] = _transform(record.head.pooler, first, found.under("head.pooler"))
     left = sorted(set(found) - found.used)
     if left:
         raise InputError(f"weights: the spec has no place for {', '.join(left[:4])}" + (" ..." if left[4:] else ""))
@@ -350,10 +353,10 @@ def _head(record: Any, h: Array, weights: Weights, table: Array, call: Call) -> 
     match record:
         case spec.ClassHead():
             return attention.project(
-                _transform(record.transform, _pool(record, h, call), weights), weights, "projection"
+                _transform(record.transform, _pool(record, h, call), weights.under("transform")), weights, "projection"
             )
         case spec.VectorHead():
-            vectors = _transform(record.transform, _pool(record, h, call), weights)
+            vectors = _transform(record.transform, _pool(record, h, call), weights.under("transform"))
             length = np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
             return vectors / length if record.normalise else vectors
         case spec.LanguageHead():
@@ -363,7 +366,7 @@ def _head(record: Any, h: Array, weights: Weights, table: Array, call: Call) -> 
 
 
 def _logits(record: Any, h: Array, weights: Weights, table: Array) -> Array:
-    h = _transform(record.transform, h, weights)
+    h = _transform(record.transform, h, weights.under("transform"))
     matrix = table if record.tied else weights.need("weight")
     return record.logit_factor * linear(h, matrix, weights.need("bias") if record.bias else None)
 
@@ -371,8 +374,9 @@ def _logits(record: Any, h: Array, weights: Weights, table: Array) -> Array:
 def _transform(record: Any, h: Array, weights: Weights) -> Array:
     if isinstance(record, spec.NoTransform):
         return h
-    inner = weights.under("transform")
-    return norm(record.norm, inner.under("norm"))(ACTIVATIONS[record.activation](attention.project(h, inner, "dense")))
+    return norm(record.norm, weights.under("norm"))(
+        ACTIVATIONS[record.activation](attention.project(h, weights, "dense"))
+    )
 
 
 def _pool(record: spec.ClassHead | spec.VectorHead, h: Array, call: Call) -> Array:

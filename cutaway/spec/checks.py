@@ -15,7 +15,7 @@ from cutaway.errors import SpecError
 from cutaway.spec.attention import Cross, Latent, MultiHead, NoCross, sizes
 from cutaway.spec.block import Block, Layer, Repeat, Stage
 from cutaway.spec.embedding import TokenEmbedding
-from cutaway.spec.head import Head, LanguageHead, MaskedHead, Transform
+from cutaway.spec.head import ClassHead, Head, HeadTransform, LanguageHead, MaskedHead, Transform
 from cutaway.spec.model import EncoderDecoder, Model, stacks
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.part_checks import Problem, part_problems
@@ -232,6 +232,9 @@ def _head(spec: Model) -> Iterator[Problem]:
     elif head.pool == "eos" and head.eos_id >= target.vocab_size:
         message = f"{head.eos_id} is no id of the vocabulary"
         yield Problem("head.eos_id", message, (f"at most {target.vocab_size - 1}",))
+    if isinstance(head, ClassHead) and head.labels and len(head.labels) != head.n_classes:
+        message = f"{len(head.labels)} labels for {head.n_classes} classes"
+        yield Problem("head.labels", message, (f"{head.n_classes} names or none",))
 
 
 def _generation(spec: Model) -> Iterator[Problem]:
@@ -252,8 +255,12 @@ def table_width(record: TokenEmbedding, d_model: int) -> int:
 
 def head_width(head: Head, d_model: int) -> int:
     """The width of the states that a head's last matrix reads."""
-    transform = head.transform
-    return transform.width if isinstance(transform, Transform) and transform.width != "d_model" else d_model
+    return transform_width(head.transform, d_model)
+
+
+def transform_width(record: HeadTransform, d_model: int) -> int:
+    """The width of the states that a head's transform gives."""
+    return record.width if isinstance(record, Transform) and record.width != "d_model" else d_model
 
 
 def _a(kind: str) -> str:

@@ -61,7 +61,9 @@ class MaskedHead(Record):
 class ClassHead(Record):
     """n_classes numbers for a row, from the pooled state, or for each token where pool is none.
 
-    pool: the first token, the mean over real tokens, the last real token, the last `eos_id`.
+    pool: the first token, the mean over real tokens, the last real token, the last `eos_id`. `labels` name the
+    classes. `problem` says what the numbers are: logits of classes that exclude each other (softmax), of classes that
+    do not (a sigmoid each), or values.
     """
 
     kind: Literal["classes"] = "classes"
@@ -70,16 +72,23 @@ class ClassHead(Record):
     eos_id: Annotated[int, Field(ge=0)] = 0
     transform: HeadTransform = NoTransform()
     bias: bool = True
+    labels: tuple[str, ...] = ()
+    problem: Literal["single_label", "multi_label", "regression"] = "single_label"
 
 
 class VectorHead(Record):
-    """The hidden states themselves: one a token (pool none) or one a row, of length 1 where `normalise`."""
+    """The hidden states themselves: one a token (pool none) or one a row, of length 1 where `normalise`.
+
+    `pooler`: a transform of the first real token's state that a checkpoint carries beside them (BERT's); the tap
+    `head.pooled` shows what it gives.
+    """
 
     kind: Literal["vectors"] = "vectors"
     pool: Pool = "none"
     eos_id: Annotated[int, Field(ge=0)] = 0
     transform: HeadTransform = NoTransform()
     normalise: bool = False
+    pooler: HeadTransform = NoTransform()
 
 
 Head = Annotated[LanguageHead | MaskedHead | ClassHead | VectorHead, Field(discriminator="kind")]

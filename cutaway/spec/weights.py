@@ -7,10 +7,10 @@ from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
 from cutaway.spec.block import Block, Stage
-from cutaway.spec.checks import head_width, table_width
+from cutaway.spec.checks import head_width, table_width, transform_width
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.head import ClassHead, Transform, VectorHead
+from cutaway.spec.head import ClassHead, HeadTransform, Transform, VectorHead
 from cutaway.spec.model import EncoderDecoder, Model, stacks
 from cutaway.spec.norms import LayerNorm, RMSNorm
 from cutaway.spec.positions import Learned, T5Buckets
@@ -183,13 +183,17 @@ def _relative_bias(blocks: tuple[Block, ...]) -> Shapes:
 
 def _head(spec: Model, vocab_size: int) -> Shapes:
     head, width = spec.head, head_width(spec.head, spec.d_model)
-    out: Shapes = {}
-    if isinstance(head.transform, Transform):
-        out |= _under("transform", _linear("dense", spec.d_model, width, head.transform.bias))
-        out |= _under("transform.norm", norm_weights(head.transform.norm, width))
+    out = _transform("transform", head.transform, spec.d_model, width)
     if isinstance(head, ClassHead):
         return out | _linear("projection", width, head.n_classes, head.bias)
     if isinstance(head, VectorHead):
-        return out
+        return out | _transform("pooler", head.pooler, spec.d_model, transform_width(head.pooler, spec.d_model))
     out |= {} if head.tied else {"weight": (vocab_size, width)}
     return out | ({"bias": (vocab_size,)} if head.bias else {})
+
+
+def _transform(name: str, record: HeadTransform, d_model: int, width: int) -> Shapes:
+    if not isinstance(record, Transform):
+        return {}
+    dense = _under(name, _linear("dense", d_model, width, record.bias))
+    return dense | _under(f"{name}.norm", norm_weights(record.norm, width))

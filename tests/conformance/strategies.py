@@ -354,9 +354,15 @@ class Maker:
             )  # fmt: skip
         pooled = {"pool": self.pick(("first", "mean", "last", "eos", "none")), "eos_id": EOS, "transform": transform}
         if kind == "classes":
-            return s.ClassHead(**pooled, n_classes=self.pick((3, 1)), bias=self.pick((True, False)))
+            n_classes = self.pick((3, 1))
+            return s.ClassHead(
+                **pooled, n_classes=n_classes, bias=self.pick((True, False)),
+                labels=self.pick(((), ("no", "maybe", "yes")[:n_classes])),
+                problem=self.pick(("single_label", "multi_label", "regression")),
+            )  # fmt: skip
         if kind == "vectors":
-            return s.VectorHead(**pooled, normalise=self.pick((False, True)))
+            pooler = self.pick((s.NoTransform(), s.Transform(width=4, activation="tanh", norm=s.LayerNorm())))
+            return s.VectorHead(**pooled, normalise=self.pick((False, True)), pooler=pooler)
         fields: dict[str, Any] = {
             "transform": transform, "bias": self.pick((False, True)), "logit_factor": self.pick((1.0, 0.5)),
             "tied": False,

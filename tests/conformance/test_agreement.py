@@ -42,6 +42,7 @@ from cutaway.spec import (
     TokenEmbedding,
     YarnScaling,
 )  # fmt: skip
+from cutaway.tap import listening
 
 
 def decoder(attn=None, ffn=None, embedding=None, placement="pre", **head):
@@ -170,6 +171,18 @@ def test_a_row_that_sees_nothing_is_zero_not_nan():
     with torch.no_grad():
         out = model(ids, Given(mask=torch.zeros_like(ids)))
     assert out.isfinite().all()
+
+
+def test_a_pooler_stands_beside_the_vectors():
+    pooler = spec.Transform(width=5, activation="tanh", norm=LayerNorm())
+    record = decoder().replace(head=spec.VectorHead(pooler=pooler))
+    model, ids, heard = drawn(record), ids_of(), {}
+    with torch.no_grad(), listening(model, lambda name, x: heard.update({name: x}), "head.*"):
+        model(ids)
+    weights = {key: p.detach().numpy() for key, p in model.named_parameters()}
+    wanted = reference.forward(record, weights, ids.numpy())
+    assert np.abs(heard["head.pooled"].numpy() - wanted.states["head.pooled"]).max() <= 1e-12
+    assert np.abs(heard["head.vectors"].numpy() - wanted.output).max() <= 1e-12
 
 
 @pytest.mark.parametrize("name", ["everything on scores", "latent", "experts", "t5", "post", "parallel"])

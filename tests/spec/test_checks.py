@@ -222,6 +222,7 @@ ILLEGAL = [
     (one(head=MaskedHead()), "head.kind", ("language", "classes", "vectors")),
     (one(model=Encoder, head=LanguageHead()), "head.kind", ("masked", "classes", "vectors")),
     (one(head=VectorHead(pool="eos", eos_id=11)), "head.eos_id", ("at most 10",)),
+    (one(head=ClassHead(n_classes=2, labels=("no",))), "head.labels", ("2 names or none",)),
     *((one(generation=Generation(**{name: value})), f"generation.{name}", ("at most 10",))
       for name, value in (("stop_ids", (3, 11)), ("forced_ids", (11,)), ("suppressed_ids", (12,)), ("start_id", 11),
                           ("end_forced_id", 99), ("pad_id", 11))),
