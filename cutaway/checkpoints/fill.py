@@ -31,76 +31,89 @@ class Source(Protocol):
 
 
 @dataclass
-class Filled:
-    """What became of the checkpoint's tensors: read ones, ignored ones (the pattern that did), second copies."""
+class Match:
+    """Which tensor of a checkpoint each of ours is: (its name there, the rule that reads it), found without reading.
 
-    used: list[str] = field(default_factory=list)
+    `copies` hold what a used one holds too; `ignored` are leftovers by the pattern that names them.
+    """
+
+    used: list[tuple[str, Rule]] = field(default_factory=list)
+    copies: list[tuple[str, Rule]] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
-    tied: list[str] = field(default_factory=list)
+
+    def by_ours(self) -> dict[str, tuple[str, Rule]]:
+        """Our name to the tensor that holds it."""
+        return {ours: (own, rule) for own, rule in self.used for ours in rule.ours}
 
 
-def fill(
-    model: Transformer, source: Source, rules: list[Rule], dtype: torch.dtype,
-    ignored: tuple[str, ...] = (), renamed: Callable[[str], str] = str,
-) -> Filled:  # fmt: skip
-    """Put every tensor of the source into a model built without memory, in `dtype`, a tensor at a time.
-
-    `renamed` brings names of the source and names of the rules to one form.
+def match(
+    record: spec.Model, source: Source, rules: list[Rule], ignored: tuple[str, ...] = (),
+    renamed: Callable[[str], str] = str,
+) -> Match:  # fmt: skip
+    """Each tensor of the source to the rule that reads it; `renamed` brings both sides' names to one form.
 
     Several rules may name one tensor of ours (a tied table has more than one name): the first whose tensor is there is
-    used, and further ones must hold the same numbers.
+    used, and further ones are copies.
 
-    Raises CheckpointError for a tensor that is missing, unknown, of another shape, or unequal to its other copy.
+    Raises CheckpointError for a tensor that is missing or unknown.
     """
-    theirs, owner = _names(source, renamed), owners(model)
-    wanted = {name for name, _ in model.named_parameters()}
-    report = Filled()
-    by: dict[str, tuple[Rule, str]] = {}  # our name: the rule that filled it, and the name of the tensor
+    theirs, owner, wanted = _names(source, renamed), owners(record), set(spec.weights(record))
+    out, filled = Match(), set()
     for rule in rules:
         rule = replace(rule, ours=tuple(owner.get(name, name) for name in rule.ours))
         name = renamed(rule.theirs)
-        if name not in theirs or not wanted.issuperset(rule.ours):
-            continue
-        own = theirs.pop(name)
-        if not by.keys() & set(rule.ours):
-            _put(model, source, own, rule, dtype)
-            by |= dict.fromkeys(rule.ours, (rule, own))
-            report.used.append(own)
-        else:
-            _check_copy(source, own, rule, by)
-            report.tied.append(own)
+        if name in theirs and wanted.issuperset(rule.ours):
+            (out.copies if filled & set(rule.ours) else out.used).append((theirs.pop(name), rule))
+            filled |= set(rule.ours)
     known = [renamed(rule.theirs) for rule in rules]
     for name, own in theirs.items():
         pattern = next((p for p in ignored if fnmatch.fnmatchcase(name, p)), None)
         if pattern is None:
             raise CheckpointError(f"{source.where}: tensor {own} is not understood{_near(name, known)}")
-        report.ignored[own] = pattern
-    missing = sorted(wanted - by.keys())
+        out.ignored[own] = pattern
+    missing = sorted(wanted - filled)
     if missing:
         their = next((rule.theirs for rule in rules if missing[0] in rule.ours), missing[0])
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(f"{source.where}: tensor {their} is missing{more}; the checkpoint is incomplete")
-    return report
+    return out
 
 
-def owners(model: Transformer) -> dict[str, str]:
+def fill(
+    model: Transformer, source: Source, rules: list[Rule], dtype: torch.dtype,
+    ignored: tuple[str, ...] = (), renamed: Callable[[str], str] = str,
+) -> Match:  # fmt: skip
+    """Put every tensor of the source into a model built without memory, in `dtype`, a tensor at a time.
+
+    Raises CheckpointError for a tensor that is missing, unknown, of another shape, or unequal to its other copy.
+    """
+    found = match(model.spec, source, rules, ignored, renamed)
+    for own, rule in found.used:
+        put(model, source, own, rule, dtype)
+    by = found.by_ours()
+    for own, rule in found.copies:
+        _check_copy(source, own, rule, by)
+    return found
+
+
+def owners(record: spec.Model) -> dict[str, str]:
     """Names under which a model reads a table that stands under another name: a tied head's, a shared embedding's."""
     out: dict[str, str] = {}
     table = "embedding.tokens.weight"
-    if isinstance(model.spec, spec.EncoderDecoder):
+    if isinstance(record, spec.EncoderDecoder):
         table = "decoder.embedding.tokens.weight"
-        if model.spec.shared_embedding:
+        if record.shared_embedding:
             out[table] = "encoder.embedding.tokens.weight"
-    if isinstance(model.spec.head, (spec.LanguageHead, spec.MaskedHead)) and model.spec.head.tied:
+    if isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)) and record.head.tied:
         out["head.weight"] = out.get(table, table)
     return out
 
 
-def _check_copy(source: Source, own: str, rule: Rule, by: dict[str, tuple[Rule, str]]) -> None:
+def _check_copy(source: Source, own: str, rule: Rule, by: dict[str, tuple[str, Rule]]) -> None:
     """Raise CheckpointError where a second copy of a tensor differs from the one that was used."""
     copies = rule.read(source.read(own))
     for name in rule.ours:
-        first, first_own = by.get(name, (None, ""))
+        first_own, first = by.get(name, ("", None))
         if first is None:
             raise CheckpointError(f"{source.where}: {own} overlaps another tensor of the file; keep one of them")
         used = first.read(source.read(first_own))[name]
@@ -121,7 +134,8 @@ def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:
     return out
 
 
-def _put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype) -> None:
+def put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype) -> None:
+    """One tensor of theirs into the parameters that its rule names."""
     targets = {name: model.get_parameter(name) for name in rule.ours}
     if not rule.ops:
         (target,) = targets.values()

@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import gguf_of
-from cutaway.checkpoints.fill import Filled, fill
+from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.gguf import GGUF, Field
 from cutaway.checkpoints.gguf_keys import FACTORS
 from cutaway.errors import CheckpointError
@@ -66,7 +66,7 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     return record.replace(name=str(values.get("general.name", file.path.stem)), generation=generation), config
 
 
-def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Filled, Config, GGUF]:
+def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match, Config, GGUF]:
     """The model of a file with every block unpacked to `dtype`."""
     file = GGUF(path)
     record, config = read_spec(file)

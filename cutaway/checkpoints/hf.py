@@ -13,7 +13,7 @@ import torch
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of
-from cutaway.checkpoints.fill import Filled, fill
+from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
@@ -61,7 +61,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     return record.replace(name=record.name or folder.name, generation=read_generation(folder, record, config)), config
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Filled, Config]:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match, Config]:
     """The model of a folder, in `dtype` whatever its files hold (a wider dtype holds bf16 and f16 exactly)."""
     record, config = read_spec(folder)
     family = family_of(config.data["model_type"], config.where)

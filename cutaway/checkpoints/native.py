@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from cutaway import spec
-from cutaway.checkpoints.fill import Filled, fill
+from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.rules import same
 from cutaway.checkpoints.safetensors_write import outputs, write_folder
 from cutaway.checkpoints.weights import open_weights
@@ -28,7 +28,7 @@ def save(model: Transformer, folder: str | Path) -> None:
         raise CheckpointError(f"{folder}: cannot be written ({error.strerror or error})") from None
 
 
-def load(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Filled]:
+def load(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match]:
     """The model that `save` wrote, in `dtype`."""
     folder = Path(folder)
     model = build(spec.load(folder / SPEC))

@@ -21,6 +21,7 @@ from cutaway.spec.attention import (
 )
 from cutaway.spec.block import Block, Branch, Repeat, Stage
 from cutaway.spec.checks import Problem, check, problems
+from cutaway.spec.compare import differences, settled
 from cutaway.spec.count import Count, count, predicted_tokens_per_s
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import (
@@ -141,6 +142,7 @@ __all__ = [
     "about",
     "check",
     "count",
+    "differences",
     "expand",
     "gated_d_ff",
     "kinds_in",
@@ -156,6 +158,7 @@ __all__ = [
     "read",
     "schema",
     "set_values",
+    "settled",
     "sizes",
     "stacks",
     "to_json",
