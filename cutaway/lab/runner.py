@@ -29,7 +29,6 @@ from cutaway.lab.exercises.judge import Report, judge
 
 LIMITS = {"cpu": 5, "memory": 2 << 30, "file": 1 << 20}
 CLOCK = 10
-TOO_LONG = f"The answer ran for more than {LIMITS['cpu']} seconds and was ended. Is there a loop that never ends?"
 MOST_CODE = 100_000
 MOST_OUTPUT = 10_000
 MOST_RUNNING = 4
@@ -60,7 +59,7 @@ class Job:
         with self._lock:
             if self.state == "running":
                 self.state = "stopped"
-                self.report = Report(False, ["Stopped."])
+                self.report = Report(False, [self.exercise.words["stopped"]])
             if self._process is not None:
                 _kill(self._process)
 
@@ -90,12 +89,11 @@ class Job:
     def _report(self, folder: Path, timed_out: bool) -> Report:
         code = self._process.returncode if self._process else None
         if timed_out or code in (-getattr(signal, "SIGXCPU", 24), -getattr(signal, "SIGKILL", 9)):
-            return Report(False, [TOO_LONG])
+            return Report(False, [self.exercise.words["too_long"].format(seconds=LIMITS["cpu"])])
         try:
             return judge(self.exercise, json.loads(_left(folder / worker.RESULT)))
         except Exception:  # noqa: BLE001 - an answer may have left anything there
-            said = f"The answer's process ended without a result (exit code {code}). Its limits may have ended it."
-            return Report(False, [said])
+            return Report(False, [self.exercise.words["no_result"].format(code=code)])
 
 
 class Runner:

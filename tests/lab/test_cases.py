@@ -215,7 +215,7 @@ def run_code(exercise_id: str, code: str, args: tuple, given: dict) -> dict:
 
     from cutaway.lab.exercises.exercise import Case
 
-    plan = replace(load(exercise_id), cases=(Case("this", args, given),)).plan()
+    plan = replace(load(exercise_id), cases=(Case(args, given),)).plan()
     with np.errstate(all="ignore"):
         return observe(code, plan)["cases"][0]
 

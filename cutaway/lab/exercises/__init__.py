@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from cutaway.errors import InputError
-from cutaway.lab.exercises.exercise import Exercise
+from cutaway.lab.exercises.exercise import Exercise, told
 
 IDS = (
     "layer-norm", "ffn-sublayer", "decoder", "rms-norm", "rotate", "swiglu", "positional-encoding", "attention",
@@ -13,8 +14,9 @@ IDS = (
 )  # fmt: skip
 
 
-def load(exercise_id: str) -> Exercise:
-    """The exercise of that id. Raises InputError naming those that exist."""
+@cache
+def load(exercise_id: str, language: str = "en") -> Exercise:
+    """The exercise of that id, told in that language. Raises InputError naming those that exist."""
     if exercise_id not in IDS:
         raise InputError(f"exercise {exercise_id[:40]!r}: there is none of that name; choose one of {', '.join(IDS)}")
-    return import_module(f"{__name__}.{exercise_id.replace('-', '_')}").EXERCISE
+    return told(import_module(f"{__name__}.{exercise_id.replace('-', '_')}").EXERCISE, language)

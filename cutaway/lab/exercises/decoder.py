@@ -7,7 +7,7 @@ from cutaway.lab.exercises.exercise import Case, Exercise, Mistake, array, swap
 GIVEN = """\
 import numpy as np
 
-# Given: leave this part as it is.
+«given»
 W1 = np.array([[1.0, -1.0, 0.0, 1.0], [0.0, 1.0, -1.0, 1.0]])
 b1 = np.array([0.0, 0.0, 1.0, -2.0])
 W2 = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 1.0], [1.0, 1.0]])
@@ -20,7 +20,8 @@ def layer_norm(x, eps=1e-5):
 
 
 def causal_mask(length):
-    return np.tril(np.ones((length, length), dtype=bool))  # True: may be seen
+    «causal_mask»
+    return np.tril(np.ones((length, length), dtype=bool))
 
 
 def attention(x, mask=None):
@@ -35,7 +36,7 @@ def ffn(x):
     return np.maximum(0, x @ W1 + b1) @ W2 + b2
 
 
-# Yours.
+«yours»
 """
 SOLUTION = (
     GIVEN
@@ -52,8 +53,7 @@ STARTER = (
     GIVEN
     + """\
 def decoder(x, n_blocks):
-    # n_blocks times: masked attention, then the FFN. Each reads a normalised copy of x, and its result joins x.
-    # After the last block comes one LayerNorm more.
+    «decoder»
     return x
 """
 )
@@ -74,76 +74,46 @@ WIDE_X = array([-2, 3, -3, 3], [-2, 3, 2, 1], [1, -1, 0, -3])
 
 EXERCISE = Exercise(
     id="decoder",
-    title="A decoder stack",
     function="decoder",
     signature="decoder(x, n_blocks)",
-    prompt="Send `x` through `n_blocks` pre-norm decoder blocks and close with one LayerNorm. A block is masked "
-    "attention, then the FFN: both read a normalised copy of `x`, and `x` grows by what they return. The attention has "
-    "no weight matrices: Q, K and V are its input.",
     starter=STARTER,
     solution=SOLUTION,
-    hints=(
-        "`x = x + attention(layer_norm(x), causal_mask(len(x)))` is the first sublayer.",
-        "The second sublayer reads the x that the first one has changed.",
-        "The final LayerNorm stands after the loop.",
-    ),
     spies=("layer_norm",),
     cases=(
-        Case("one token and one block", (array([0, 4]), 1)),
-        Case("one token and two blocks", (array([0, 4]), 2)),
-        Case("one token and three blocks", (array([0, 4]), 3)),
-        Case("no block at all", (array([0, 4], [5, 1]), 0)),
-        Case("two tokens", (array([2, 0], [0, 2]), 1)),
-        Case("three tokens and two blocks", (array([2, 0], [0, 4], [3, 1]), 2)),
-        Case("a token whose numbers are equal", (array([2, 0], [1, 1], [0, 2]), 1)),
-        Case("wider tokens and other weights", (WIDE_X, 2), WIDE),
+        Case((array([0, 4]), 1)),
+        Case((array([0, 4]), 2)),
+        Case((array([0, 4]), 3)),
+        Case((array([0, 4], [5, 1]), 0)),
+        Case((array([2, 0], [0, 2]), 1)),
+        Case((array([2, 0], [0, 4], [3, 1]), 2)),
+        Case((array([2, 0], [1, 1], [0, 2]), 1)),
+        Case((WIDE_X, 2), WIDE),
     ),
     mistakes=(
         Mistake(
             "post-norm",
             swap(SOLUTION, (ATTENTION, "x = layer_norm(x + attention(x, mask))"), (FFN, "x = layer_norm(x + ffn(x))")),
-            "That is post-norm, LayerNorm(x + f(x)). Pre-norm is x + f(LayerNorm(x)).",
         ),
         Mistake(
             "norm on the sum",
-            swap(SOLUTION, (ATTENTION, "x = layer_norm(x + attention(layer_norm(x), mask))"),
-                 (FFN, "x = layer_norm(x + ffn(layer_norm(x)))")),
-            "You normalise the sum as well. In a pre-norm block nothing touches x but the additions.",
+            swap(
+                SOLUTION,
+                (ATTENTION, "x = layer_norm(x + attention(layer_norm(x), mask))"),
+                (FFN, "x = layer_norm(x + ffn(layer_norm(x)))"),
+            ),
         ),
-        Mistake(
-            "no mask",
-            swap(SOLUTION, ("attention(layer_norm(x), mask)", "attention(layer_norm(x))")),
-            "A token sees those after it. Give attention the causal mask.",
-        ),
+        Mistake("no mask", swap(SOLUTION, ("attention(layer_norm(x), mask)", "attention(layer_norm(x))"))),
         Mistake(
             "same input for both",
             swap(SOLUTION, (ATTENTION, "h = layer_norm(x)"), (FFN, "x = x + attention(h, mask) + ffn(h)")),
-            "Both sublayers read the same x. The FFN reads the x that attention's result was added to.",
         ),
         Mistake(
             "final norm in every block",
             swap(SOLUTION, (FFN, FFN + "\n        x = layer_norm(x)"), (END, "    return x\n")),
-            "The final LayerNorm runs in every block. It comes once, after the loop.",
         ),
-        Mistake(
-            "no final norm",
-            swap(SOLUTION, (END, "    return x\n")),
-            "The final LayerNorm is missing: the stack ends with one.",
-        ),
-        Mistake(
-            "no residual",
-            swap(SOLUTION, ("x = x + attention", "x = attention"), ("x = x + ffn", "x = ffn")),
-            "x is replaced by each sublayer. Add the result to x.",
-        ),
-        Mistake(
-            "FFN without its norm",
-            swap(SOLUTION, (FFN, "x = x + ffn(x)")),
-            "The FFN reads x itself. It should read the LayerNorm of x.",
-        ),
-        Mistake(
-            "one block",
-            swap(SOLUTION, ("range(n_blocks)", "range(min(n_blocks, 1))")),
-            "The block runs once. Run it n_blocks times, each on the x of the one before.",
-        ),
+        Mistake("no final norm", swap(SOLUTION, (END, "    return x\n"))),
+        Mistake("no residual", swap(SOLUTION, ("x = x + attention", "x = attention"), ("x = x + ffn", "x = ffn"))),
+        Mistake("FFN without its norm", swap(SOLUTION, (FFN, "x = x + ffn(x)"))),
+        Mistake("one block", swap(SOLUTION, ("range(n_blocks)", "range(min(n_blocks, 1))"))),
     ),
-)  # fmt: skip
+)

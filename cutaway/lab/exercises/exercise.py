@@ -1,22 +1,29 @@
-"""What an exercise is made of."""
+"""What an exercise is made of: a program with hidden cases and known mistakes, and what is said about it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cutaway.errors import InputError
 from cutaway.lab.worker import encode
+
+CONTENT = Path(__file__).parents[1] / "content"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One hidden call: what it tries, in words that fit behind "with", its arguments, and global names it sets."""
+    """One hidden call: its arguments, global names it sets, and what it tries, in words that fit behind "with"."""
 
-    name: str
     args: tuple
     globals: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,29 +32,31 @@ class Mistake:
 
     name: str
     code: str
-    message: str
+    message: str = ""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """`prompt` is Markdown; `starter` and `solution` are whole programs; `function` is the name that is called.
+    """`starter` and `solution` are whole programs; `function` is the name that is called.
 
     `drive` is the source of a `drive(function, *args)` where one call is not enough; `spies` are given functions whose
-    last argument is compared too.
+    last argument is compared too. The rest is said in one language: `prompt` and `hints` are Markdown, `words` what the
+    judge and the runner say. In the programs `«name»` stands for a comment until `told` puts it in.
     """
 
     id: str
-    title: str
     function: str
     signature: str
-    prompt: str
     starter: str
     solution: str
-    hints: tuple[str, ...]
     cases: tuple[Case, ...]
     mistakes: tuple[Mistake, ...]
     drive: str = ""
     spies: tuple[str, ...] = ()
+    title: str = ""
+    prompt: str = ""
+    hints: tuple[str, ...] = ()
+    words: dict[str, str] = field(default_factory=dict)
 
     def plan(self) -> dict[str, Any]:
         """What `worker.observe` needs to run an answer."""
@@ -56,6 +65,44 @@ class Exercise:
             for case in self.cases
         ]
         return {"function": self.function, "drive": self.drive, "spies": list(self.spies), "cases": cases}
+
+
+def told(exercise: Exercise, language: str) -> Exercise:
+    """The exercise with its texts: those of its own file, and those that all share (`exercises.toml`)."""
+    texts, shared = _read(language, f"exercises/{exercise.id}.toml"), _read(language, "exercises.toml")
+    comments = shared["comments"] | texts.get("comments", {})
+    messages = texts["mistakes"]
+    return replace(
+        exercise,
+        title=texts["title"],
+        prompt=texts["prompt"],
+        hints=tuple(texts["hints"]),
+        words=shared["said"],
+        starter=_commented(exercise.starter, comments),
+        solution=_commented(exercise.solution, comments),
+        drive=_commented(exercise.drive, comments),
+        cases=tuple(replace(case, name=name) for case, name in zip(exercise.cases, texts["cases"], strict=True)),
+        mistakes=tuple(
+            replace(each, code=_commented(each.code, comments), message=messages[each.name])
+            for each in exercise.mistakes
+        ),
+    )
+
+
+@cache
+def _read(language: str, name: str) -> dict[str, Any]:
+    file = CONTENT / language / name
+    if not file.is_file():
+        raise InputError(f"language: {language[:40]!r} has no {name}; each language has a folder in {CONTENT.name}")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _commented(program: str, comments: dict[str, list[str]]) -> str:
+    """A line of its own becomes comment lines; within a line the text stands as it is."""
+    whole = re.sub(
+        r"^( *)«(\w+)»$", lambda m: "\n".join(f"{m[1]}# {line}" for line in comments[m[2]]), program, flags=re.M
+    )
+    return re.sub(r"«(\w+)»", lambda m: " ".join(comments[m[1]]), whole)
 
 
 def swap(program: str, *changes: tuple[str, str]) -> str:

@@ -13,7 +13,6 @@ from cutaway.lab.exercises.exercise import Exercise
 from cutaway.lab.worker import decode, observe
 
 TOLERANCE = 1e-4
-TOO_MUCH = "The answer asked for more memory than it may have (2 GiB)."
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,14 @@ def judge(exercise: Exercise, observed: dict[str, Any]) -> Report:
     expected = _expected(exercise.id)
     outcomes = observed.get("cases")
     if not isinstance(outcomes, list) or len(outcomes) != len(expected):
-        return Report(False, ["The answer stopped before every case was tried. Do not call exit() in it."])
+        return Report(False, [exercise.words["stopped_early"]])
     fits = [_same(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)]
     if all(fits):
-        return Report(True, [f"All {len(fits)} cases are right."], len(fits), len(fits))
+        return Report(True, [exercise.words["right"].format(cases=len(fits))], len(fits), len(fits))
     first = fits.index(False)
     said = _known(exercise, outcomes) or _difference(exercise, outcomes[first], expected[first])
-    case = f"It is wrong with {exercise.cases[first].name}; {sum(fits)} of {len(fits)} cases are right."
+    name = exercise.cases[first].name
+    case = exercise.words["wrong_case"].format(name=name, right=sum(fits), cases=len(fits))
     return Report(False, [said, case], sum(fits), len(fits))
 
 
@@ -103,55 +103,52 @@ def _numbers(value: Any) -> np.ndarray | None:
 
 def _broken(exercise: Exercise, error: dict[str, Any]) -> str:
     if error["type"] == "Missing":
-        return f"There is no function {exercise.function}. Define {exercise.signature}."
+        return exercise.words["no_function"].format(function=exercise.function, signature=exercise.signature)
+    return _raised(exercise, "broken", error)
+
+
+def _raised(exercise: Exercise, key: str, error: dict[str, Any]) -> str:
     if error["type"] == "MemoryError":
-        return TOO_MUCH
-    return f"{_where(error)}the program stops before {exercise.function} is called: {error['type']}: {error['text']}"
+        return exercise.words["memory"]
+    where = exercise.words["line"].format(line=error["line"]) if error.get("line") else ""
+    said = {"where": where, "function": exercise.function, "type": error["type"], "text": error["text"]}
+    return exercise.words[key].format_map(said)
 
 
 def _difference(exercise: Exercise, outcome: dict[str, Any], right: dict[str, Any]) -> str:
     if "error" in outcome:
-        error = outcome["error"]
-        if error["type"] == "MemoryError":
-            return TOO_MUCH
-        return f"{_where(error)}{error['type']}: {error['text']}"
+        return _raised(exercise, "raised", outcome["error"])
     value, expected = decode(outcome["value"]), decode(right["value"])
     missed = [name for name in exercise.spies if name not in outcome["spied"] and name in right["spied"]]
     if missed:
-        return f"{missed[0]} is never called. It is given: use it."
+        return exercise.words["never_called"].format(name=missed[0])
     if isinstance(expected, tuple):
         return _difference_of_tuples(exercise, value, expected)
-    return _difference_of_arrays("The result", value, expected) or (
-        "The result is right, but not what it was made from: the last x that the given function read is another one."
-    )
+    return _difference_of_arrays(exercise.words, "result", value, expected) or exercise.words["source"]
 
 
 def _difference_of_tuples(exercise: Exercise, value: Any, expected: tuple) -> str:
     if not isinstance(value, (tuple, list)) or len(value) != len(expected):
-        return f"{exercise.function} returns {len(expected)} things: write them after return, with a comma between."
-    names = ("The first result", "The second result", "The third result")
-    said = (_difference_of_arrays(*each) for each in zip(names, value, expected, strict=False))
+        return exercise.words["how_many"].format(function=exercise.function, count=len(expected))
+    names = ("result_1", "result_2", "result_3")
+    said = (_difference_of_arrays(exercise.words, *each) for each in zip(names, value, expected, strict=False))
     return next(text for text in said if text)
 
 
-def _difference_of_arrays(what: str, value: Any, expected: Any) -> str:
+def _difference_of_arrays(words: dict[str, str], name: str, value: Any, expected: Any) -> str:
     """What is wrong with one array; "" if nothing is."""
+    what = words[name]
     if value is None:
-        return f"{what} is None. End the function with return."
+        return words["none"].format(what=what)
     numbers, expected = _numbers(value), np.asarray(expected, dtype=np.float64)
     if numbers is None:
-        return f"{what} is not an array of numbers."
+        return words["no_numbers"].format(what=what)
     if numbers.shape != expected.shape:
-        return f"{what} has the shape {numbers.shape}; the shape {expected.shape} was expected."
+        return words["shape"].format(what=what, shape=numbers.shape, expected=expected.shape)
     wrong = ~np.isclose(numbers, expected, rtol=TOLERANCE, atol=TOLERANCE)
     if not wrong.any():
         return ""
     place = tuple(int(i) for i in np.argwhere(wrong)[0]) if expected.shape else ()
-    at = f" at {list(place)}" if place else ""
-    if np.isnan(numbers[place]):
-        return f"{what} is nan{at}, where {expected[place]:.4f} was expected: somewhere 0 is divided by 0."
-    return f"{what} is {numbers[place]:.4f}{at}; {expected[place]:.4f} was expected."
-
-
-def _where(error: dict[str, Any]) -> str:
-    return f"Line {error['line']}: " if error.get("line") else ""
+    at = words["at"].format(place=list(place)) if place else ""
+    key = "nan" if np.isnan(numbers[place]) else "value"
+    return words[key].format(what=what, at=at, value=f"{numbers[place]:.4f}", expected=f"{expected[place]:.4f}")

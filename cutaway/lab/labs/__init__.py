@@ -1,8 +1,9 @@
 """The labs: pure functions from a state to what is seen, in plain JSON values.
 
-Every lab is a module with `DEFAULT` (its whole first state) and `run(state)`, which raises InputError naming the key,
-the value and what is legal. Every result holds `text`, one sentence that says what is seen, and `numbers`, the
-printed numbers by name. The labs and all that they import need NumPy and the standard library alone.
+Every lab is a module with `DEFAULT` (its whole first state) and `run(state, say)`, which raises InputError naming the
+key, the value and what is legal; `say` holds the lab's words in one language. Every result holds `text`, one sentence
+that says what is seen, and `numbers`, the printed numbers by name. The labs and all that they import need NumPy and
+the standard library alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 from cutaway.errors import InputError
+from cutaway.lab.labs.say import words
 
 IDS = (
     "order", "pe", "ffn", "layernorm", "stack", "block", "residual-path", "norms", "rope", "swiglu", "mask",
@@ -20,9 +22,9 @@ IDS = (
 LABS = {lab: f"cutaway.lab.labs.{lab.replace('-', '_')}" for lab in IDS}
 
 
-def run(lab: str, state: dict) -> dict:
+def run(lab: str, state: dict, language: str = "en") -> dict:
     """The lab's result for its default state with the given values laid over it."""
-    return _module(lab).run(state)
+    return _module(lab).run(state, words(lab, language))
 
 
 def default(lab: str) -> dict:

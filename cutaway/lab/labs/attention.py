@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.attention import attend
 from cutaway.reference.functions import Array
@@ -33,7 +34,7 @@ DEFAULT: dict[str, Any] = {
 LIMIT = 4.0
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """softmax(q k^T / sqrt 2) v, every step of one row written out (arXiv:1706.03762)."""
     values = State("attention", DEFAULT, state)
     x = values.array("X", (3, 2), LIMIT)
@@ -55,10 +56,7 @@ def run(state: dict) -> dict:
         "output": show.vector(outputs[row]),
         "spread": show.fixed(result["spread"][row]),
     }
-    text = (
-        f"{WORDS[row]} scores {numbers['scores']} with cat, dog and car, weighs them {numbers['weights']} and "
-        f"takes away {numbers['output']}: an average over {numbers['spread']} words."
-    )
+    text = say("seen", word=WORDS[row], **numbers)
     return show.plain(result | {"numbers": numbers, "text": text})
 
 

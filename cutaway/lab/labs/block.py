@@ -30,6 +30,7 @@ import numpy as np
 from cutaway.lab.labs import show
 from cutaway.lab.labs.block_parts import edges, info, nodes, parameters
 from cutaway.lab.labs.block_run import DESIGNS, Design, Run, Sizes, draw_weights
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 
@@ -40,20 +41,9 @@ DEFAULT: dict[str, Any] = {
 }  # fmt: skip
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "slept", "while", "rain", "fell", "outside")
 SOURCE = ("le", "chat", "dort", "sur", "un", "tapis", "et", "rêve", "quand", "la", "pluie", "tombe")
-WHAT = {
-    "embedding": "the token vectors", "resid_pre": "what enters the block, positions added where they are",
-    "in": "what the sublayer reads", "q": "queries, d_model split into heads", "k": "keys", "v": "values",
-    "q_rot": "queries turned by their place", "k_rot": "keys turned by theirs",
-    "scores": "each query with each key", "pattern": "each row's softmax over what it may see",
-    "z": "the values weighed by it", "out": "back to d_model", "update": "what is added to x",
-    "sum": "x and the update", "pre": "before the nonlinearity", "value": "what the gate lets through",
-    "gate": "SiLU of the gate", "hidden": "the hidden layer", "resid_mid": "after the first sublayer",
-    "0": "after self-attention", "1": "after cross-attention", "resid_post": "what leaves the block",
-    "final_norm": "what the head reads",
-}  # fmt: skip
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The same tokens through the block whole and with the parts removed, every tensor compared."""
     values = State("block", DEFAULT, state)
     name = values.choice("design", tuple(DESIGNS))
@@ -65,15 +55,15 @@ def run(state: dict) -> dict:
         )
     parts = design.parts()
     removed = values.choices("remove", parts)
-    selectable = dict.fromkeys([*(node["id"] for node in nodes(design)), *parts])
+    selectable = dict.fromkeys([*(node["id"] for node in nodes(design, say)), *parts])
     part = values.choice("part", tuple(selectable))
     weights = draw_weights(design, sizes, values.whole("seed", 0, 9999))
     whole, cut = (_runner(design, sizes, weights, gone) for gone in (frozenset(), frozenset(removed)))
-    tensors, output, without = _compare(whole(), cut())
-    drawn = nodes(design)
+    tensors, output, without = _compare(whole(), cut(), say)
+    drawn = nodes(design, say)
     result = {
         "removable": parts, "nodes": drawn, "edges": edges(drawn), "legal_heads": legal,
-        "part": info(part, design, sizes), "parts": _counts(design, sizes),
+        "part": info(part, design, sizes, say), "parts": _counts(design, sizes, say),
         "parameters": sum(parameters(p, design, sizes, sizes.bias) for p in parts if p != "layer"),
         "tokens": WORDS[: sizes.length], "source_tokens": SOURCE[: sizes.source] if design.encoder else [],
         "sizes": _named_sizes(design, sizes), **tensors, "output": output, "output_without": without,
@@ -85,7 +75,7 @@ def run(state: dict) -> dict:
         "output_difference": show.fixed(result["output_difference"], 4),
         "first_difference": show.fixed(result["first"]["difference"], 4) if result["first"] else "0",
     }
-    return show.plain(result | {"numbers": numbers, "text": _sentence(removed, result, numbers)})
+    return show.plain(result | {"numbers": numbers, "text": _sentence(say, removed, result, numbers)})
 
 
 def _sizes(values: State) -> Sizes:
@@ -121,7 +111,7 @@ def _ids(batch: int, length: int) -> np.ndarray:
     return (np.arange(batch)[:, None] + np.arange(length)) % len(WORDS)
 
 
-def _compare(whole: dict[str, Array], cut: dict[str, Array]) -> tuple[dict[str, Any], Array, Array]:
+def _compare(whole: dict[str, Array], cut: dict[str, Array], say: Say) -> tuple[dict[str, Any], Array, Array]:
     rows: list[dict[str, Any]] = []
     first = None
     for name, tensor in whole.items():
@@ -129,7 +119,8 @@ def _compare(whole: dict[str, Array], cut: dict[str, Array]) -> tuple[dict[str, 
         difference = None if other is None else float(np.abs(tensor - other).max())
         rows.append(
             {
-                "name": name, "shape": list(tensor.shape), "what": WHAT[name.rpartition(".")[2]], "rms": _rms(tensor),
+                "name": name, "shape": list(tensor.shape), "what": say(f"what.{name.rpartition('.')[2]}"),
+                "rms": _rms(tensor),
                 "rms_without": None if other is None else _rms(other), "difference": difference,
                 "changed": bool(difference), "gone": other is None, "part": _owner(name),
             }
@@ -163,9 +154,9 @@ def _rms(x: Array) -> float:
     return float(np.sqrt((x**2).mean()))
 
 
-def _counts(design: Design, sizes: Sizes) -> list[dict[str, Any]]:
+def _counts(design: Design, sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     keys = ("id", "title", "parameters", "parameters_with_bias", "parameters_without_bias")
-    return [{key: about[key] for key in keys} for about in (info(part, design, sizes) for part in design.parts())]
+    return [{key: about[key] for key in keys} for about in (info(part, design, sizes, say) for part in design.parts())]
 
 
 def _named_sizes(design: Design, sizes: Sizes) -> dict[str, Any]:
@@ -186,14 +177,11 @@ def _sees(run: Runner, sizes: Sizes) -> np.ndarray:
     return (np.abs(output[1:] - output[0]).max(-1) > 1e-12).T
 
 
-def _sentence(removed: list[str], result: dict, numbers: dict[str, str]) -> str:
+def _sentence(say: Say, removed: list[str], result: dict, numbers: dict[str, str]) -> str:
     about = result["part"]
     if not removed:
-        return f"{about['title']}: {about['purpose']} It has {numbers['parameters']} parameters."
-    names = " and ".join(removed)
+        return say("part", title=about["title"], purpose=about["purpose"], **numbers)
+    names = say.list(removed)
     if result["first"] is None:
-        return f"Without {names} nothing changes here: not one number of any tensor."
-    return (
-        f"Without {names} the first tensor that changes is {result['first']['name']}, by up to "
-        f"{numbers['first_difference']}; the output changes by up to {numbers['output_difference']}."
-    )
+        return say("same", names=names)
+    return say("changed", names=names, first=result["first"]["name"], **numbers)

@@ -6,52 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from cutaway.lab.labs.block_run import Design, Sizes
+from cutaway.lab.labs.say import Say
 
 Shape = dict[str, Any]
-
-TITLES = {
-    "input": "input",
-    "positions": "position vectors",
-    "attn": "self-attention",
-    "cross": "cross-attention",
-    "ffn": "feed-forward network",
-    "mask": "causal mask",
-    "scale": "scaling of the scores",
-    "gate": "gate",
-    "norm": "norm",
-    "residual": "add",
-    "final_norm": "final norm",
-    "layer": "the whole block",
-}
-PURPOSE = {
-    "input": "One vector for each token, looked up in the embedding table.",
-    "positions": "Adds a different vector at each place, so that order can be told.",
-    "rope": "Turns q and k by an angle that grows with their place, so that a score knows their distance.",
-    "attn": "Each token gathers what it needs from the tokens that it may see.",
-    "cross": "Each target token gathers what it needs from the encoder's output.",
-    "ffn": "Each token is processed by itself: widened, bent by a nonlinearity, narrowed again.",
-    "mask": "Hides the future: token i sees only tokens 0 to i.",
-    "scale": "Divides the scores by the square root of d_k, so that softmax stays soft at any width.",
-    "gate": "Decides for each hidden unit how much of its value passes.",
-    "norm_in": "Rescales a copy of x before the sublayer reads it; x itself stays as it is.",
-    "norm_sum": "Rescales the sum of x and the sublayer's output: it stands on the residual path.",
-    "residual": "Adds the sublayer's output to x, so that a sublayer only has to learn a change.",
-    "final_norm": "Rescales what leaves the last block, which nothing has normalised before.",
-    "layer": "Everything between the block's input and its output.",
-}
-BREAKS = {
-    "positions": "Order no longer shows, but for what a causal mask gives away.",
-    "attn": "Every token is processed alone and never learns of its context.",
-    "cross": "The target is written without a look at the source.",
-    "ffn": "Only averages of linear maps are left: no token is processed any further.",
-    "mask": "In training each token could copy the very token that it has to predict.",
-    "scale": "Scores grow with the width; softmax goes to one key and its gradient towards 0.",
-    "gate": "Hidden units become a plain linear map of the token: nothing bends any more.",
-    "norm": "Sizes drift from layer to layer, and deep stacks become hard to train.",
-    "residual": "x is replaced instead of changed: what came before is lost, and the gradient's direct way with it.",
-    "final_norm": "The head reads vectors whose size grew with every block.",
-    "layer": "x passes as it is: the model is one block shallower.",
-}
 
 
 def base(part: str) -> str:
@@ -60,22 +17,22 @@ def base(part: str) -> str:
     return part.rpartition(".")[2]
 
 
-def info(part: str, design: Design, sizes: Sizes) -> dict[str, Any]:
+def info(part: str, design: Design, sizes: Sizes, say: Say) -> dict[str, Any]:
     """Everything written beside one part."""
     kind = base(part)
     with_bias, without = parameters(part, design, sizes, True), parameters(part, design, sizes, False)
     attention = kind in ("attn", "cross")
     return {
         "id": part,
-        "title": _title(part, design),
-        "purpose": PURPOSE[_purpose(kind, design)],
-        "breaks": BREAKS.get(kind, ""),
+        "title": _title(part, design, say),
+        "purpose": say(f"purpose.{_purpose(kind, design)}"),
+        "breaks": "" if kind == "input" else say(f"breaks.{kind}"),
         "input": _stream(part, sizes),
         "output": _stream(part, sizes),
-        "qkv": _qkv(part, design) if attention else "",
-        "shapes": _attention_shapes(part, sizes)
+        "qkv": _qkv(part, design, say) if attention else "",
+        "shapes": _attention_shapes(part, sizes, say)
         if attention
-        else _hidden(part, design, sizes)
+        else _hidden(part, design, sizes, say)
         if kind == "ffn"
         else [],
         "parameters": with_bias if sizes.bias else without,
@@ -102,21 +59,22 @@ def parameters(part: str, design: Design, sizes: Sizes, bias: bool) -> int:
     return 0
 
 
-def nodes(design: Design) -> list[dict[str, Any]]:
+def nodes(design: Design, say: Say) -> list[dict[str, Any]]:
     """The drawing from bottom to top: each node's part, kind, stack, and whether it stands on the residual path."""
-    found = []
+    found: list[tuple[str, bool]] = []
     for prefix, branches in (("encoder.", ("attn", "ffn")), ("", design.branches)):
         if prefix and not design.encoder:
             continue
-        found.append(_node(f"{prefix}input", True))
+        found.append((f"{prefix}input", True))
         if not design.modern:
-            found.append(_node(f"{prefix}positions", True))
+            found.append((f"{prefix}positions", True))
         for branch in branches:
             name = f"{prefix}{branch}"
             around = [(name, False), (f"{name}.residual", True)]
             norm = (f"{name}.norm", design.post)
-            found += [_node(*each) for each in ([*around, norm] if design.post else [norm, *around])]
-    return found if design.post else [*found, _node("final_norm", True)]
+            found += [*around, norm] if design.post else [norm, *around]
+    found += [] if design.post else [("final_norm", True)]
+    return [_node(part, on_path, say) for part, on_path in found]
 
 
 def edges(drawn: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -137,21 +95,27 @@ def edges(drawn: list[dict[str, Any]]) -> list[dict[str, str]]:
     return found
 
 
-def _node(part: str, on_path: bool) -> dict[str, Any]:
+def _node(part: str, on_path: bool, say: Say) -> dict[str, Any]:
     stack = "encoder" if part.startswith("encoder.") else "decoder"
-    return {"id": part, "kind": base(part), "stack": stack, "on_path": on_path, "title": TITLES[base(part)]}
+    title = say(f"title.{base(part)}")
+    return {"id": part, "kind": base(part), "stack": stack, "on_path": on_path, "title": title}
 
 
-def _title(part: str, design: Design) -> str:
+def _title(part: str, design: Design, say: Say) -> str:
     kind, encoder = base(part), part.startswith("encoder.")
     if kind == "attn":
-        return f"{'' if encoder else 'masked '}self-attention{' of the encoder' if encoder else ''}"
+        return say("title.encoder_attn" if encoder else "title.masked_attn")
     if kind == "positions" and design.modern:
-        return "rotation of q and k (RoPE)"
+        return say("title.rope")
     if kind in ("norm", "final_norm"):
         name = "RMSNorm" if design.modern else "LayerNorm"
-        return f"final {name}" if kind == "final_norm" else f"{name} of {TITLES[part.split('.')[-2]]}"
-    return TITLES[kind]
+        final = kind == "final_norm"
+        return say("title.final", name=name) if final else say("title.of", name=name, branch=_branch(part, say))
+    return say(f"title.{kind}")
+
+
+def _branch(part: str, say: Say) -> str:
+    return say(f"title.{part.split('.')[-2]}")
 
 
 def _purpose(kind: str, design: Design) -> str:
@@ -166,27 +130,24 @@ def _stream(part: str, sizes: Sizes) -> Shape:
     return _shape(f"(B, {'S' if encoder else 'L'}, d_model)", sizes.batch, length, sizes.d_model)
 
 
-def _qkv(part: str, design: Design) -> str:
-    read = "x" if design.post else "the normalised x"
-    if part == "cross":
-        return f"Q comes from {read} of the target; K and V come from the encoder's output. Nothing is masked."
-    masked = "Every source token is seen." if part.startswith("encoder.") else "A causal mask hides the future."
-    return f"Q, K and V all come from {read}. {masked}"
+def _qkv(part: str, design: Design, say: Say) -> str:
+    read = say("read.x" if design.post else "read.normalised")
+    return say(f"qkv.{part}", read=read)
 
 
-def _attention_shapes(part: str, sizes: Sizes) -> list[list[Any]]:
+def _attention_shapes(part: str, sizes: Sizes, say: Say) -> list[list[Any]]:
     queries = sizes.source if part.startswith("encoder.") else sizes.length
     keys = sizes.length if part == "attn" else sizes.source
     t, s = ("S" if part.startswith("encoder.") else "L"), ("L" if part == "attn" else "S")
-    mask = [["mask", _shape("(L, L)", queries, keys)]] if part == "attn" else []
-    return [["weights per head", _shape(f"(B, {t}, {s})", sizes.batch, queries, keys)], *mask]
+    mask = [[say("shape.mask"), _shape("(L, L)", queries, keys)]] if part == "attn" else []
+    return [[say("shape.weights"), _shape(f"(B, {t}, {s})", sizes.batch, queries, keys)], *mask]
 
 
-def _hidden(part: str, design: Design, sizes: Sizes) -> list[list[Any]]:
+def _hidden(part: str, design: Design, sizes: Sizes, say: Say) -> list[list[Any]]:
     stream = _stream(part, sizes)
     width = sizes.gated_d_ff if design.modern else sizes.d_ff
     letters = stream["letters"].replace("d_model", "d_ff")
-    return [["hidden layer", _shape(letters, *stream["sizes"][:2], width)]]
+    return [[say("shape.hidden"), _shape(letters, *stream["sizes"][:2], width)]]
 
 
 def _shape(letters: str, *sizes: int) -> Shape:

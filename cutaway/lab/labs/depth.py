@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array, identity, relu, sigmoid
 from cutaway.reference.norms import column_norm, layer_norm, layer_norm_backward
@@ -33,7 +34,6 @@ DEFAULT: dict[str, Any] = {
 }  # fmt: skip
 EXAMPLES, WIDTH = 8, 16
 EPS = 1e-5
-VERDICTS = {"vanished": "has vanished", "exploded": "has exploded", "reaches": "reaches the first layer"}
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 EXAMPLE = np.array([1.0, 2.0, 3.0, 6.0])
 ALL_MEAN, ALL_STD = 3.0, 2.0
@@ -50,7 +50,7 @@ NORMS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The signal up, the gradient down, and one example under both norms."""
     values = State("depth", DEFAULT, state)
     layers, seed = values.whole("layers", 1, 50), values.whole("seed", 0, 2**32 - 1)
@@ -77,12 +77,7 @@ def run(state: dict) -> dict:
         "layer_difference": show.fixed(norms["layer"]["difference"]),
         "spread": show.fixed(norms["spread"]),
     }
-    text = (
-        f"Over {layers} layers the gradient is multiplied by {numbers['first']}, about {numbers['factor']} a layer: it "
-        f"{VERDICTS[verdict]}. In a batch of {values.values['batch']} the same example moves by "
-        f"{numbers['batch_difference']} under BatchNorm when its companions change, and by "
-        f"{numbers['layer_difference']} under LayerNorm."
-    )
+    text = f"{say(verdict, layers=layers, **numbers)} {say('norms', batch=values.values['batch'], **numbers)}"
     return show.plain(
         {
             "sizes": sizes, "gradients": relative, "first": first, "factor": first ** (1 / layers),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 
@@ -33,7 +34,7 @@ DEFAULT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """Look-up as a row of the table and as one-hot @ table; similarity of the picked row with all."""
     values = State("embeddings", DEFAULT, state)
     ids = np.array([VOCABULARY.index(word) for word in _text(values)])
@@ -55,10 +56,8 @@ def run(state: dict) -> dict:
         "parameters": f"{result['cost']['parameters']:,}",
         "bytes": f"{result['cost']['bytes'] / 1e6:,.1f} MB",
     }
-    text = (
-        f"The words {' '.join(values.values['text'])} have the ids {show.short_vector(ids)} and the vectors "
-        f"{numbers['vectors']}. Nearest to {pick} by {measure} is {order[0]}, {numbers['score']}."
-    )
+    words = " ".join(values.values["text"])
+    text = say("seen", words=words, ids=show.short_vector(ids), pick=pick, measure=say(measure), **numbers)
     return show.plain(result | {"numbers": numbers, "text": text})
 
 

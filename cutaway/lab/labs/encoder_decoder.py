@@ -9,7 +9,7 @@ Result: `source_words` [S] with the end sign; `translation` and `translation_wit
 most 6) with every part and as asked; `target` [T] the words so far, <s> first; `encoder_pattern` [S, S],
 `decoder_pattern` [T, T], `cross_pattern` [T, S]; `row` [S] the last row of the cross pattern; `probabilities` of the
 next word and `top` [[word, probability] five]; `looks_at` the source word with the largest weight in `row`; `shapes`
-[[name, shape]]; `once` names computed once a source, `each` names computed for each new word; `diagram` [{`id`,
+[[name, shape]]; `diagram` [{`id`,
 `stack` (encoder, decoder, out), `title`, `from` [ids], `parameters`}] from bottom to top, one block of each stack, and
 `parameters` of the whole original: `encoder_block`, `decoder_block`, `decoder_only_block`, `embedding`, `total`;
 `taught` and `taught_without`, the probability of
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.lab.labs.toy_translator import MEANINGS, PARTS, SOURCE, TARGET, decode, encode
 from cutaway.reference.functions import Array, softmax
@@ -36,26 +37,26 @@ DEFAULT: dict[str, Any] = {
 MOST = 6
 WORDS = tuple(word for word in SOURCE if word != "</s>")
 NODES = (
-    ("source", "encoder", "Source tokens", ()),
-    ("encoder.embedding", "encoder", "Embedding + positions", ("source",)),
-    ("encoder.attn", "encoder", "Self-attention, both ways", ("encoder.embedding",)),
-    ("encoder.norm1", "encoder", "Add and norm", ("encoder.embedding", "encoder.attn")),
-    ("encoder.ffn", "encoder", "Feed-forward", ("encoder.norm1",)),
-    ("encoder.norm2", "encoder", "Add and norm", ("encoder.norm1", "encoder.ffn")),
-    ("target", "decoder", "Target tokens so far", ()),
-    ("decoder.embedding", "decoder", "Embedding + positions", ("target",)),
-    ("decoder.attn", "decoder", "Masked self-attention", ("decoder.embedding",)),
-    ("decoder.norm1", "decoder", "Add and norm", ("decoder.embedding", "decoder.attn")),
-    ("decoder.cross", "decoder", "Cross-attention", ("decoder.norm1", "encoder.norm2")),
-    ("decoder.norm2", "decoder", "Add and norm", ("decoder.norm1", "decoder.cross")),
-    ("decoder.ffn", "decoder", "Feed-forward", ("decoder.norm2",)),
-    ("decoder.norm3", "decoder", "Add and norm", ("decoder.norm2", "decoder.ffn")),
-    ("head", "out", "Linear", ("decoder.norm3",)),
-    ("softmax", "out", "Softmax", ("head",)),
+    ("source", "encoder", ()),
+    ("encoder.embedding", "encoder", ("source",)),
+    ("encoder.attn", "encoder", ("encoder.embedding",)),
+    ("encoder.norm1", "encoder", ("encoder.embedding", "encoder.attn")),
+    ("encoder.ffn", "encoder", ("encoder.norm1",)),
+    ("encoder.norm2", "encoder", ("encoder.norm1", "encoder.ffn")),
+    ("target", "decoder", ()),
+    ("decoder.embedding", "decoder", ("target",)),
+    ("decoder.attn", "decoder", ("decoder.embedding",)),
+    ("decoder.norm1", "decoder", ("decoder.embedding", "decoder.attn")),
+    ("decoder.cross", "decoder", ("decoder.norm1", "encoder.norm2")),
+    ("decoder.norm2", "decoder", ("decoder.norm1", "decoder.cross")),
+    ("decoder.ffn", "decoder", ("decoder.norm2",)),
+    ("decoder.norm3", "decoder", ("decoder.norm2", "decoder.ffn")),
+    ("head", "out", ("decoder.norm3",)),
+    ("softmax", "out", ("head",)),
 )
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The phrase through both stacks, at one moment of the writing."""
     values = State("encoder-decoder", DEFAULT, state)
     source, removed = _source(values), frozenset(values.choices("remove", PARTS))
@@ -72,12 +73,11 @@ def run(state: dict) -> dict:
         "encoder_pattern": encoded["encoder.pattern"], "decoder_pattern": decoded["decoder.pattern"],
         "cross_pattern": decoded["cross.pattern"], "row": row, "probabilities": probabilities,
         "top": _top(probabilities), "looks_at": source[int(np.argmax(row))],
-        "shapes": _shapes(len(source), len(target)),
-        "once": ["encoder", "cross-attention keys and values"],
-        "each": ["decoder self-attention", "cross-attention queries", "feed-forward", "head"], "legal": PARTS,
+        "shapes": _shapes(len(source), len(target), say),
+        "legal": PARTS,
         "taught": _taught(translation, encode(ids)["memory"], frozenset()),
         "taught_without": _taught(translation, encoded["memory"], removed),
-        **_original(values),
+        **_original(values, say),
     }  # fmt: skip
     word, probability = result["top"][0]
     numbers = {
@@ -88,10 +88,8 @@ def run(state: dict) -> dict:
         "encoder_block": f"{result['parameters']['encoder_block']:,}",
         "decoder_block": f"{result['parameters']['decoder_block']:,}",
     }
-    text = (
-        f"'{' '.join(source[:-1])}' becomes '{numbers['translation']}'. After '{' '.join(target)}' the decoder "
-        f"looks at {numbers['looks_at']} and expects {numbers['next']}."
-    )
+    source_said, target_said = " ".join(source[:-1]), " ".join(target)
+    text = say("seen", source=source_said, target=target_said, **numbers)
     return show.plain(result | {"numbers": numbers, "text": text})
 
 
@@ -117,25 +115,29 @@ def _top(probabilities: Array) -> list[list[Any]]:
     return [[TARGET[i], float(probabilities[i])] for i in order]
 
 
-def _shapes(source: int, target: int) -> list[list[str]]:
-    return [
-        ["encoder self-attention", show.shape((source, source))],
-        ["decoder self-attention", show.shape((target, target))],
-        ["cross-attention", show.shape((target, source))],
-        ["memory", f"({source}, d_model)"],
-        ["decoder stream", f"({target}, d_model)"],
-    ]
+def _shapes(source: int, target: int, say: Say) -> list[list[str]]:
+    sizes = {
+        "encoder": show.shape((source, source)), "decoder": show.shape((target, target)),
+        "cross": show.shape((target, source)), "memory": f"({source}, d_model)", "stream": f"({target}, d_model)",
+    }  # fmt: skip
+    return [[say(f"shape.{name}"), size] for name, size in sizes.items()]
 
 
-def _original(values: State) -> dict[str, Any]:
+def _original(values: State, say: Say) -> dict[str, Any]:
     """One block of each stack and the counts of the whole, attention without biases, the networks with them."""
     width, hidden = values.whole("d_model", 8, 16384), values.whole("d_ff", 8, 65536)
     layers, vocabulary = values.whole("layers", 1, 96), values.whole("vocab_size", 2, 1_000_000)
     counts = {"attn": 4 * width**2, "ffn": 2 * width * hidden + hidden + width, "norm": 2 * width}
     counts |= {"embedding": vocabulary * width, "cross": 4 * width**2}
     diagram = [
-        {"id": id, "stack": stack, "title": title, "from": list(reads), "parameters": _count(id, counts)}
-        for id, stack, title, reads in NODES
+        {
+            "id": id,
+            "stack": stack,
+            "title": say(f"node.{id.rstrip('123')}"),
+            "from": list(reads),
+            "parameters": _count(id, counts),
+        }
+        for id, stack, reads in NODES
     ]
     encoder_block = counts["attn"] + counts["ffn"] + 2 * counts["norm"]
     decoder_block = encoder_block + counts["cross"] + counts["norm"]

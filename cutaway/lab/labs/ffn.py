@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array, relu
 
@@ -28,7 +29,7 @@ RANGE = 4.0
 DEFAULT: dict[str, Any] = {"X": [[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]], "follow": None}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """ReLU(X W1 + b1) W2 + b2 with the page's W1 and b1 [in, out]; a unit is on strictly above 0."""
     values = State("ffn", DEFAULT, state)
     x = values.array("X", (3, 2), RANGE)
@@ -40,7 +41,7 @@ def run(state: dict) -> dict:
         "output": output, "alone": alone, "same_alone": bool((alone == output).all()), "follow": follow,
         "W1": W1, "b1": B1, "W2": W2, "b2": B2, "shapes": _shapes(), "lines": _lines(),
     }  # fmt: skip
-    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(result)})
+    return show.plain(result | {"numbers": _numbers(say, result), "text": _sentence(say, result)})
 
 
 def _network(x: Array) -> tuple[Array, Array]:
@@ -76,19 +77,17 @@ def _segment(weights: Array, bias: float) -> list[list[float]] | None:
     return unique[:2] if len(unique) >= 2 else None
 
 
-def _numbers(result: dict) -> dict[str, str]:
+def _numbers(say: Say, result: dict) -> dict[str, str]:
     numbers = {}
     for i, word in enumerate(WORDS):
         numbers[f"hidden_{word}"] = show.short_vector(result["hidden"][i], 2)
-        numbers[f"on_{word}"] = f"{result['counts'][i]} on"
+        numbers[f"on_{word}"] = say("on", count=result["counts"][i])
         numbers[f"output_{word}"] = show.short_vector(result["output"][i], 2)
     return numbers
 
 
-def _sentence(result: dict) -> str:
+def _sentence(say: Say, result: dict) -> str:
     index = WORDS.index(result["follow"] or "cat")
     hidden, output = (show.short_vector(result[key][index], 2) for key in ("hidden", "output"))
-    return (
-        f"{WORDS[index]} {show.short_vector(result['X'][index], 2)} gives the hidden units {hidden}, "
-        f"{result['counts'][index]} of 4 on, and the output {output}; the other words do not matter to it."
-    )
+    x, on = show.short_vector(result["X"][index], 2), result["counts"][index]
+    return say("seen", word=WORDS[index], x=x, hidden=hidden, on=on, output=output)

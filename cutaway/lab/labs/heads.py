@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.attention import attend, join_heads, split_heads
 from cutaway.reference.functions import Array
@@ -43,7 +44,7 @@ STEP = math.pi / 4  # radians a position: the hand is round once in 8 words
 SHARP = 14.0
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """softmax(q k^T / sqrt(head_dim)) v for each head, with the same matrices however they are shared."""
     values = State("heads", DEFAULT, state)
     words = _words(values)
@@ -60,10 +61,10 @@ def run(state: dict) -> dict:
     weights = patterns[head, row]
     result = {
         "words": words, "kinds": [WORDS[word] for word in words], "x": x, "n_heads": n_heads,
-        "head_dim": WIDTH // n_heads, "jobs": _jobs(n_heads), "patterns": patterns, "pattern": patterns[head],
+        "head_dim": WIDTH // n_heads, "jobs": _jobs(n_heads, say), "patterns": patterns, "pattern": patterns[head],
         "row": row, "weights": weights, "sharpest": patterns.max(-1).mean(-1), "z": z, "output": output,
         "output_without": without, "difference": float(np.abs(output - without).max()), "visible": visible,
-        "shapes": _shapes(len(words), n_heads), "parameters": 4 * WIDTH**2,
+        "shapes": _shapes(len(words), n_heads, say), "parameters": 4 * WIDTH**2,
     }  # fmt: skip
     numbers = {
         "weights": show.vector(weights),
@@ -72,10 +73,8 @@ def run(state: dict) -> dict:
         "parameters": str(4 * WIDTH**2),
         "difference": show.fixed(result["difference"]),
     }
-    text = (
-        f"Head {head} of {n_heads} ({' and '.join(result['jobs'][head])}): {words[row]} gives the words the weights "
-        f"{numbers['weights']}, most to {numbers['looks_at']}."
-    )
+    jobs = say.list(result["jobs"][head])
+    text = say("seen", head=head, n_heads=n_heads, jobs=jobs, word=words[row], **numbers)
     return show.plain(result | {"numbers": numbers, "text": text})
 
 
@@ -99,20 +98,21 @@ def _queries_and_keys(x: Array) -> tuple[Array, Array]:
     return q, k
 
 
-def _jobs(n_heads: int) -> list[list[str]]:
+def _jobs(n_heads: int, say: Say) -> list[list[str]]:
+    names = [say(f"job.{job}") for job in JOBS]
     if n_heads == 8:
-        return [[f"{job}, half {half}"] for job in JOBS for half in (1, 2)]
-    share = len(JOBS) // n_heads
-    return [list(JOBS[start : start + share]) for start in range(0, len(JOBS), share)]
+        return [[say("half", job=name, half=half)] for name in names for half in (1, 2)]
+    share = len(names) // n_heads
+    return [names[start : start + share] for start in range(0, len(names), share)]
 
 
-def _shapes(length: int, n_heads: int) -> list[list[str]]:
+def _shapes(length: int, n_heads: int, say: Say) -> list[list[str]]:
     head_dim = WIDTH // n_heads
     return [
         ["x", show.shape((length, WIDTH))],
         ["q, k, v", show.shape((n_heads, length, head_dim))],
-        ["weights", show.shape((n_heads, length, length))],
-        ["joined", show.shape((length, WIDTH))],
+        [say("weights"), show.shape((n_heads, length, length))],
+        [say("joined"), show.shape((length, WIDTH))],
     ]
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.attention import attend
 from cutaway.reference.functions import Array
@@ -73,7 +74,7 @@ MODELS = {
 }
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The small run step by step, then the arithmetic of the big model."""
     values = State("kv-cache", DEFAULT, state)
     tokens = values.whole("tokens", 1, 12)
@@ -97,12 +98,7 @@ def run(state: dict) -> dict:
         "dots_with": str(work["with"]["total_dots"]),
         "dots_without": str(work["without"]["total_dots"]),
     }
-    text = (
-        f"To write {tokens} tokens takes {numbers['dots_with']} query-key products with a cache and "
-        f"{numbers['dots_without']} without. The model's cache holds {numbers['per_token']} a token, "
-        f"{numbers['cache']} in all, beside {numbers['weights']} of weights; at most {numbers['speed']}."
-    )
-    return show.plain(result | {"numbers": numbers, "text": text})
+    return show.plain(result | {"numbers": numbers, "text": say("seen", tokens=tokens, **numbers)})
 
 
 def _work(tokens: int, cached: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.norms import centre, layer_norm
@@ -32,7 +33,7 @@ AXES = {"word": -1, "column": 0}
 LIMIT = 1e6
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """(x - mean) / sqrt(var + eps) * gain + shift, a word's own numbers or a column's."""
     values = State("layernorm", DEFAULT, state)
     word, table = values.array("word", (4,), LIMIT), values.array("table", (3, 4), LIMIT)
@@ -50,7 +51,7 @@ def run(state: dict) -> dict:
         "table_out": norm(table, axis), "table_flat": _std(table, axis) == 0, "moves": moves,
         "others_move": bool((moves & ~np.eye(3, dtype=bool)).any()),
     }  # fmt: skip
-    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(result)})
+    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(say, result)})
 
 
 def _std(x: Array, axis: int = -1) -> Array:
@@ -74,11 +75,6 @@ def _numbers(result: dict) -> dict[str, str]:
     return numbers | {f"row_{i}": show.vector(row) for i, row in enumerate(result["table_out"])}
 
 
-def _sentence(result: dict) -> str:
-    if result["flat"]:
-        word = "All four numbers are equal: their std is 0, so there is no spread to rescale and zeros are shown."
-    else:
-        mean, std, out = show.fixed(result["mean"]), show.fixed(result["std"]), show.vector(result["out"], 3)
-        word = f"Mean {mean} and std {std} become {out}."
-    table = "Editing one word moves others" if result["others_move"] else "Editing one word leaves the others still"
-    return f"{word} {table}."
+def _sentence(say: Say, result: dict) -> str:
+    word = say("flat" if result["flat"] else "word", **_numbers(result))
+    return f"{word} {say('move' if result['others_move'] else 'still')}"

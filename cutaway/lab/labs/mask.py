@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.attention import pattern
 from cutaway.reference.masks import causal, full
@@ -26,7 +27,7 @@ SCORES = [
 DEFAULT: dict[str, Any] = {"masked": True, "scores": SCORES}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """softmax over the visible keys of each row; the default scores are RandomState(1)'s first 16 normal numbers."""
     values = State("mask", DEFAULT, state)
     scores = values.array("scores", (4, 4), 1e6)
@@ -46,12 +47,6 @@ def run(state: dict) -> dict:
             "row_sums": weights.sum(-1),
             "future": future,
             "numbers": numbers,
-            "text": _sentence(masked, float(future[0])),
+            "text": say("masked") if masked else say("open", future=show.fixed(future[0], 4)),
         }
     )
-
-
-def _sentence(masked: bool, future: float) -> str:
-    if masked:
-        return "With the mask, position 0 sees only itself (1, 0, 0, 0) and no position gives weight to a later one."
-    return f"Without the mask, position 0 gives {show.fixed(future, 4)} of its weight to positions after it."

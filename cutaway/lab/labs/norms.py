@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.norms import centre, layer_norm, rms_norm
 
 DEFAULT: dict[str, Any] = {"x": [1.0, 1.0, 3.0, 5.0]}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """Both norms step by step, without gain, shift and eps; a vector without spread gives zeros."""
     x = State("norms", DEFAULT, state).array("x", (4,), 1e6)
     centred, ln, rms = centre(x), layer_norm(x), rms_norm(x)
@@ -46,14 +47,4 @@ def run(state: dict) -> dict:
             "rms_norm": show.vector(rms, 4),
         },
     }
-    return show.plain(result | {"text": _sentence(result)})
-
-
-def _sentence(result: dict) -> str:
-    numbers = result["numbers"]
-    if result["flat"]:
-        return f"Equal numbers have no spread: LayerNorm shows zeros, RMSNorm gives {numbers['rms_norm']}."
-    return (
-        f"LayerNorm shifts, then scales: {numbers['layer_norm']}. RMSNorm only scales, so every sign stays: "
-        f"{numbers['rms_norm']}."
-    )
+    return show.plain(result | {"text": say("flat" if result["flat"] else "seen", **result["numbers"])})

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.attention import attend
 from cutaway.reference.functions import Array
@@ -39,7 +40,7 @@ MOST_WORDS = 8
 SAME = 1e-9
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """Both orders through attention with Q = K = V = the inputs, scores divided by sqrt 2."""
     values = State("order", DEFAULT, state)
     orders = _orders(values)
@@ -60,7 +61,7 @@ def run(state: dict) -> dict:
         "same_words": sorted(orders[0]) == sorted(orders[1]),
         "numbers": {"first": show.vector(first), "second": show.vector(second)},
     }
-    return show.plain(result | {"text": _sentence(watch, result)})
+    return show.plain(result | {"text": _sentence(say, watch, result)})
 
 
 def _attended(words: list[str], vectors: dict[str, list[float]], values: State) -> dict[str, Any]:
@@ -115,10 +116,6 @@ def _pair(name: str, pair: Any) -> list[float]:
     return State("order", {name: None}, {name: pair}).array(name, (2,), 100).tolist()
 
 
-def _sentence(watch: str, result: dict) -> str:
-    first, second = result["numbers"]["first"], result["numbers"]["second"]
-    if not result["same_words"]:
-        return f"The two lists hold different words, so {watch} averages over others: {first} and {second}."
-    if result["equal"]:
-        return f"{watch} gives {first} in both orders: attention does not know where it stands."
-    return f"{watch} gives {first} in the first order and {second} in the second: its place now shows."
+def _sentence(say: Say, watch: str, result: dict) -> str:
+    key = "other_words" if not result["same_words"] else "equal" if result["equal"] else "different"
+    return say(key, watch=watch, **result["numbers"])

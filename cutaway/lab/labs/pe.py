@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.positions import sinusoidal, sinusoidal_frequencies
@@ -25,7 +26,7 @@ DEFAULT: dict[str, Any] = {"L": 16, "d": 8, "row": 3, "word": [-0.77, -0.62, 0.9
 MOST_NUMBERS = 4096
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """PE[pos] = sin, cos of pos / 10000^(2k/d) in columns 2k, 2k+1 (arXiv:1706.03762)."""
     values = State("pe", DEFAULT, state)
     length, width = values.whole("L", 1, 64), values.whole("d", 2, 512, step=2)
@@ -53,8 +54,7 @@ def run(state: dict) -> dict:
             "rotation": [_rotation(speed) for speed in speeds],
             "worked": worked,
             "numbers": numbers,
-            "text": f"Position {row} of {length} is {numbers['vector']}; columns further right change more slowly, "
-            f"the last pair turns by {numbers['slowest']} radians a position.",
+            "text": say("seen", row=row, length=length, **numbers),
         }
     )
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from cutaway.lab.labs import show
 from cutaway.lab.labs.rules import WIDTH, draw, mean_factors
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.norms import layer_norm, layer_norm_backward
@@ -34,7 +35,7 @@ DEFAULT: dict[str, Any] = {
 }
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The norms counted, and what they do to the gradient measured, in both designs."""
     values = State("residual-path", DEFAULT, state)
     design, layers = values.choice("design", DESIGNS), values.whole("layers", 1, 24)
@@ -52,7 +53,7 @@ def run(state: dict) -> dict:
         "direct": {name: direct for name, (_, direct) in measured.items()},
     }
     numbers = _numbers(result)
-    return show.plain(result | {"numbers": numbers, "text": _sentence(design, layers, numbers)})
+    return show.plain(result | {"numbers": numbers, "text": _sentence(say, design, layers, numbers)})
 
 
 def _measure(design: str, x: Array, matrices: Array) -> tuple[list[float], float]:
@@ -86,11 +87,6 @@ def _numbers(result: dict) -> dict[str, str]:
     return numbers
 
 
-def _sentence(design: str, layers: int, numbers: dict[str, str]) -> str:
-    path = f"The path alone multiplies a gradient by {numbers[f'direct_{design}']}."
-    if design == "post":
-        return (
-            f"Norms on the residual path: {layers} in {layers} layers, each of which rescales the whole sum. "
-            f"A model of {layers} blocks has two sublayers a block, so {2 * layers}. {path}"
-        )
-    return f"Norms on the residual path: 0 in {layers} layers, and 1 at the end, the final norm. {path}"
+def _sentence(say: Say, design: str, layers: int, numbers: dict[str, str]) -> str:
+    path = say("path", direct=numbers[f"direct_{design}"])
+    return f"{say(design, layers=layers, in_blocks=2 * layers)} {path}"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.positions import rope_frequencies, rotate
@@ -27,7 +28,7 @@ DEFAULT: dict[str, Any] = {"m": 0, "n": 0, "theta": 0.5, "d_k": 2, "q": None, "k
 FARTHEST = 10_000
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """Each pair of q turned by m * speed, of k by n * speed, then the dot product (arXiv:2104.09864)."""
     values = State("rope", DEFAULT, state)
     m, n, d_k = values.whole("m", 0, FARTHEST), values.whole("n", 0, FARTHEST), values.whole("d_k", 2, 16, step=2)
@@ -48,7 +49,7 @@ def run(state: dict) -> dict:
     for pair, part in zip(result["pairs"], parts, strict=True):
         pair["score"] = part
     numbers = _numbers(result)
-    return show.plain(result | {"numbers": numbers, "text": _sentence(m, n, numbers)})
+    return show.plain(result | {"numbers": numbers, "text": say("seen", m=m, n=n, apart=abs(m - n), **numbers)})
 
 
 def _vectors(values: State, d_k: int) -> tuple[Array, Array]:
@@ -88,11 +89,3 @@ def _numbers(result: dict) -> dict[str, str]:
     numbers |= {key: show.vector(result[key], 4) for key in ("q_after", "k_after")}
     numbers |= {key: show.fixed(result["pairs"][0][key], 1) for key in ("q_angle", "k_angle")}
     return numbers | {"distance": str(result["distance"])}
-
-
-def _sentence(m: int, n: int, numbers: dict[str, str]) -> str:
-    score, without = numbers["score"], numbers["without"]
-    return (
-        f"q at position {m} and k at position {n} score {score}; any two positions {abs(m - n)} apart in this order "
-        f"score the same. Without turning the score is always {without}."
-    )

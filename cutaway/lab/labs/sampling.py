@@ -20,6 +20,7 @@ import numpy as np
 
 from cutaway.lab.labs import show
 from cutaway.lab.labs.attention import entropy
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import Array
 from cutaway.reference.sampling import Sampling, distribution, draw, ranks
@@ -39,13 +40,13 @@ DEFAULT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The reference's order: penalties, temperature, top-k, top-p, min-p, draw."""
     values = State("sampling", DEFAULT, state)
     logits = values.array("logits", (8,), 10)
     seen = [WORDS.index(word) for word in values.choices("seen", WORDS)]
     stages = [
-        {"name": name, "probabilities": each, "kept": each > 0}
+        {"name": say(f"stage.{name}"), "probabilities": each, "kept": each > 0}
         for name, each in zip(STAGES, _distributions(logits, _settings(values), seen), strict=True)
     ]
     last = stages[-1]["probabilities"]
@@ -67,11 +68,7 @@ def run(state: dict) -> dict:
         "found": f"{' '.join(tree['found'])} {show.fixed(_probability(tree['found']))}",
         "best": f"{' '.join(tree['best'])} {show.fixed(_probability(tree['best']))}",
     }
-    text = (
-        f"{kept} of 8 words can be drawn, {numbers['top']} most often; the model hesitated between "
-        f"{show.fixed(2**before)} words, now between {numbers['choices']}."
-    )
-    return show.plain(result | {"numbers": numbers, "text": text})
+    return show.plain(result | {"numbers": numbers, "text": say("seen", before=show.fixed(2**before), **numbers)})
 
 
 def _settings(values: State) -> dict[str, Any]:

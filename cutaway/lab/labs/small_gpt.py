@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.lab.labs.toy_gpt import (
     CHARACTERS,
@@ -49,7 +50,7 @@ DEFAULT: dict[str, Any] = {
 WRITTEN = 60
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The run of the recipe, seen at one step."""
     values = State("small-gpt", DEFAULT, state)
     recipe, step, prompt = _recipe(values), values.whole("step", 0, STEPS, step=10), _prompt(values)
@@ -75,11 +76,8 @@ def run(state: dict) -> dict:
         "parameters": f"{result['total']:,}",
         "sample": result["sample"],
     }
-    missing = "" if recipe.without == "none" else f" without {recipe.without}"
-    text = (
-        f"After {step} steps the model{missing} has a loss of {numbers['loss']} on its batch and "
-        f"{numbers['held_out']} on new sentences; after {prompt!r} it expects {numbers['next']}."
-    )
+    model_name = say(f"model.{recipe.without}")
+    text = say("seen", step=step, model=model_name, prompt=repr(prompt), **numbers)
     return show.plain(result | {"numbers": numbers, "text": text})
 
 

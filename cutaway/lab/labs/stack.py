@@ -17,15 +17,15 @@ import numpy as np
 
 from cutaway.lab.labs import show
 from cutaway.lab.labs.rules import MOST, RULES, WIDTH, draw, mean_factors
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.residual import stack, stack_backward
 
 DEFAULT: dict[str, Any] = {"rule": "f", "gain": 0.5, "n": 30, "seed": 0}
 AXIS = (1e-8, 1e8)
-SAID = {"vanished": "the signal vanished", "large": "the signal grew very large", "stable": "the signal is stable"}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """One vector of 8 numbers through n layers, f(x) = gain W x, under every rule."""
     values = State("stack", DEFAULT, state)
     rule, gain = values.choice("rule", tuple(RULES)), values.number("gain", 0.1, 4)
@@ -45,7 +45,6 @@ def run(state: dict) -> dict:
             "rules": RULES, "sizes": sizes, "gradients": gradients, "size": size, "verdict": verdict,
             "final": runs[rule][-1], "axis": AXIS, "outside": [not AXIS[0] <= s <= AXIS[1] for s in sizes[rule]],
             "scalar": gain**n, "numbers": numbers,
-            "text": f"Size after {n} layers: {numbers['size']}; {SAID[verdict]}. A small change of the first x arrives "
-            f"multiplied by {numbers['gradient']}.",
+            "text": say(verdict, n=n, **numbers),
         }
     )  # fmt: skip

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.reference.functions import relu, sigmoid, silu
 
 DEFAULT: dict[str, Any] = {"g": -1.0, "u": 2.0, "d_model": 512, "d_ff": 2048, "multiple": 1}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """SiLU(g) u with SiLU(z) = z sigmoid(z) (arXiv:2002.05202)."""
     values = State("swiglu", DEFAULT, state)
     g, u = values.number("g", -6, 6), values.number("u", -3, 3)
@@ -40,8 +41,7 @@ def run(state: dict) -> dict:
         {
             "sigmoid": float(sigmoid(g)), "silu": gate, "relu": float(relu(g)), "output": gate * u,
             "curve": {"z": z, "silu": silu(z), "relu": relu(z)}, "weights": weights, "numbers": numbers,
-            "text": f"SiLU({show.short(g, 2)}) = {numbers['silu']} lets {numbers['output']} of the value "
-            f"{numbers['value']} pass; ReLU would let {show.fixed(float(relu(g)) * u, 4)} pass.",
+            "text": say("seen", g=show.short(g, 2), relu=show.fixed(float(relu(g)) * u, 4), **numbers),
         }
     )  # fmt: skip
 

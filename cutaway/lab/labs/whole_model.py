@@ -21,22 +21,21 @@ from typing import Any
 import numpy as np
 
 from cutaway.lab.labs import show
+from cutaway.lab.labs.say import Say
 from cutaway.lab.labs.state import State
 from cutaway.lab.labs.toy_model import D_MODEL, PARTS, WORDS, forward, lens, weights
 from cutaway.reference.functions import Array, softmax
 from cutaway.reference.loss import token_losses
 
 DEFAULT: dict[str, Any] = {"text": ["the", "cat", "sat", "on", "the"], "remove": [], "position": -1, "write": 4}
-WHAT = {
-    "ids": "one number a word", "embedding": "rows of the table", "resid_pre": "positions added",
-    "blocks.0.resid_mid": "each token knows the word before it", "blocks.0.resid_post": "and which words may follow",
-    "blocks.1.resid_mid": "what followed here before is copied", "blocks.1.resid_post": "no word twice in a row",
-    "final_norm": "brought to one size", "logits": "a score for every word", "probabilities": "softmax of the scores",
-}  # fmt: skip
-DEPTHS = {"embedding": "resid_pre", "block 0": "blocks.0.resid_post", "block 1": "blocks.1.resid_post"}
+FLOW = (
+    "ids", "embedding", "resid_pre", "blocks.0.resid_mid", "blocks.0.resid_post", "blocks.1.resid_mid",
+    "blocks.1.resid_post", "final_norm", "logits", "probabilities",
+)  # fmt: skip
+DEPTHS = {"embedding": "resid_pre", "block_0": "blocks.0.resid_post", "block_1": "blocks.1.resid_post"}
 
 
-def run(state: dict) -> dict:
+def run(state: dict, say: Say) -> dict:
     """The text through the model whole and with the parts removed."""
     values = State("whole-model", DEFAULT, state)
     ids = np.array([WORDS.index(word) for word in _text(values)])
@@ -48,17 +47,17 @@ def run(state: dict) -> dict:
     steps = values.whole("write", 0, 12)
     tensors = [_compared(name, whole[name], run_[name]) for name in whole]
     result = {
-        "vocabulary": WORDS, "ids": ids, "flow": _flow(len(ids)), "tensors": tensors,
+        "vocabulary": WORDS, "ids": ids, "flow": _flow(len(ids), say), "tensors": tensors,
         "first": next((each for each in tensors if each["changed"]), None),
         "patterns": {block: run_[f"{block}.attn.pattern"] for block in ("blocks.0", "blocks.1")},
-        "lens": [_looked(depth, run_[name][position]) for depth, name in DEPTHS.items()],
+        "lens": [_looked(say(f"depth.{depth}"), run_[name][position]) for depth, name in DEPTHS.items()],
         "probabilities": before, "probabilities_without": after, "top": _top(before), "top_without": _top(after),
         "losses": losses, "losses_without": losses_without, "loss": _mean(losses),
         "loss_without": _mean(losses_without),
         "continued": _write(ids, frozenset(), steps), "continued_without": _write(ids, removed, steps),
         "parameters": _parameters(), "total": sum(count for _, count in _parameters()), "legal": PARTS,
     }  # fmt: skip
-    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(values, result, removed)})
+    return show.plain(result | {"numbers": _numbers(result), "text": _sentence(say, values, result, removed)})
 
 
 def _losses(logits: Array, ids: Array) -> Array:
@@ -95,11 +94,11 @@ def _compared(name: str, one: Array, other: Array) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _flow(length: int) -> list[dict[str, str]]:
+def _flow(length: int, say: Say) -> list[dict[str, str]]:
     widths = {"ids": (1, length), "logits": (1, length, len(WORDS)), "probabilities": (1, length, len(WORDS))}
     return [
-        {"name": name, "shape": show.shape(widths.get(name, (1, length, D_MODEL))), "what": what}
-        for name, what in WHAT.items()
+        {"name": name, "shape": show.shape(widths.get(name, (1, length, D_MODEL))), "what": say(f"what.{name}")}
+        for name in FLOW
     ]
 
 
@@ -125,16 +124,12 @@ def _numbers(result: dict[str, Any]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _sentence(values: State, result: dict[str, Any], removed: frozenset[str]) -> str:
-    numbers = _numbers(result)
-    said = f"After '{' '.join(values.values['text'])}' the model expects {numbers['next']}"
+def _sentence(say: Say, values: State, result: dict[str, Any], removed: frozenset[str]) -> str:
+    numbers, text = _numbers(result), " ".join(values.values["text"])
     if not removed:
-        return f"{said}, and continues with: {' '.join(result['continued'])}."
-    first = result["first"]["name"] if result["first"] else "nothing"
-    return (
-        f"{said}; without {', '.join(sorted(removed))} it expects {numbers['next_without']}. The first tensor that "
-        f"changes is {first}; the loss on the text goes from {numbers['loss']} to {numbers['loss_without']}."
-    )
+        return say("whole", words=text, continued=" ".join(result["continued"]), **numbers)
+    first = result["first"]["name"] if result["first"] else say("nothing")
+    return say("removed", words=text, names=say.list(sorted(removed)), first=first, **numbers)
 
 
 def _text(values: State) -> list[str]:
