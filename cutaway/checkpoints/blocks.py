@@ -21,6 +21,18 @@ def post_norm(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
     return spec.Block(stages=tuple(spec.Stage(branches=(spec.Branch(part=p),), norm_sum=norm) for p in (attn, ffn)))
 
 
+def sandwich(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """A norm before and after each branch: x + norm(attn(norm(x))), then the same with ffn."""
+    branches = [spec.Branch(part=part, norm_in=norm, norm_out=norm) for part in (attn, ffn)]
+    return spec.Block(stages=tuple(spec.Stage(branches=(branch,)) for branch in branches))
+
+
+def output_norm(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
+    """A norm after each branch alone: x + norm(attn(x)), then x + norm(ffn(x))."""
+    branches = [spec.Branch(part=part, norm_out=norm) for part in (attn, ffn)]
+    return spec.Block(stages=tuple(spec.Stage(branches=(branch,)) for branch in branches))
+
+
 def parallel(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
     """x + attn(h) + ffn(h), one h = norm(x) for both."""
     return spec.Block(stages=(spec.Stage(branches=(spec.Branch(part=attn), spec.Branch(part=ffn)), norm=norm),))

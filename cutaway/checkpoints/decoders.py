@@ -103,23 +103,25 @@ def _context(length: int, blocks: Sequence[spec.Block]) -> int:
 
 
 def _rope(blocks: Sequence[spec.Block]) -> spec.RoPE:
-    for block in blocks:
-        for branch in block.branches:
-            if isinstance(branch.part, spec.MultiHead) and isinstance(branch.part.positions, spec.RoPE):
-                return branch.part.positions
-    raise CheckpointError("attention without rotary positions does not fit this family")
+    """The first rotation; where no layer has one, what a file says of it changes nothing."""
+    ropes = (part.positions for part in _attentions(blocks) if isinstance(part.positions, spec.RoPE))
+    return next(ropes, spec.RoPE(layout="halves"))
 
 
 def first_parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
     """Attention and feed-forward network of the first layer, which stand for all layers in a configuration.
 
-    Raises CheckpointError where the spec is no decoder of these two.
+    Raises CheckpointError where the spec is no single stack of these two.
     """
-    parts = [branch.part for branch in record.blocks[0].branches] if isinstance(record, spec.Decoder) else []
+    parts = (
+        [branch.part for branch in record.blocks[0].branches]
+        if isinstance(record, (spec.Decoder, spec.Encoder))
+        else []
+    )
     match parts:
         case [spec.MultiHead() as attn, spec.Gated() | spec.Dense() as ffn]:
             return attn, ffn
-    raise CheckpointError("only a decoder whose layers are attention and a feed-forward network fits this family")
+    raise CheckpointError("only a stack whose layers are attention and a feed-forward network fits this family")
 
 
 def eps_of(norm: Any) -> float:
@@ -150,9 +152,33 @@ def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, A
 
 def write_masks(record: spec.Model) -> dict[str, Any]:
     """`layer_types` and `sliding_window`."""
-    masks = [branch.part.mask for block in record.blocks for branch in block.branches if branch.name == "attn"]
-    windows = [mask.window for mask in masks if isinstance(mask, spec.SlidingMask)]
+    windows = [_window(part.mask) for part in _attentions(record.blocks)]
     return {
-        "layer_types": [SLIDING if isinstance(mask, spec.SlidingMask) else FULL for mask in masks],
-        "sliding_window": windows[0] if windows else None,
+        "layer_types": [FULL if window is None else SLIDING for window in windows],
+        "sliding_window": next((window for window in windows if window is not None), None),
     }
+
+
+def write_ropes(record: spec.Model) -> dict[str, Any]:
+    """`rope_parameters` with a table for each kind of layer."""
+    attn, _ = first_parts(record)
+    tables = {}
+    for kind, slides in ((FULL, False), (SLIDING, True)):
+        of_kind = [block for block in record.blocks if slides == any(_slides(part) for part in _attentions([block]))]
+        tables[kind] = write_rope(_rope(of_kind), spec.sizes(attn, record.d_model).head_dim)
+    return {"rope_parameters": tables}
+
+
+def _window(mask: Any) -> int | None:
+    """The window; that of a two-sided mask is halved where it is read."""
+    if isinstance(mask, spec.TwoSidedMask):
+        return 2 * mask.half_width
+    return mask.window if isinstance(mask, spec.SlidingMask) else None
+
+
+def _slides(part: spec.MultiHead) -> bool:
+    return _window(part.mask) is not None
+
+
+def _attentions(blocks: Sequence[spec.Block]) -> list[spec.MultiHead]:
+    return [branch.part for block in blocks for branch in block.branches if isinstance(branch.part, spec.MultiHead)]

@@ -1,0 +1,77 @@
+"""Gemma 3 (text): as Gemma 2, with norms on q and k, no caps, one full layer in six, and a rotation for each kind.
+
+(arXiv:2503.19786.) EmbeddingGemma is its encoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import decoders
+from cutaway.checkpoints.blocks import sandwich
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.families.gemma import (
+    EMBEDDING,
+    read_bias,
+    read_cap,
+    read_norm,
+    read_scale,
+    rules,
+    write_scalars,
+    written,
+)
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.rope_config import read_ropes
+from cutaway.errors import CheckpointError
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec. Where attention runs both ways, a sliding layer sees half its window on each side."""
+    shape, norm, both = (
+        decoders.read_shape(config),
+        read_norm(config),
+        bool(config.take("use_bidirectional_attention", False)),
+    )
+    full, local = read_ropes(config, shape.head_dim, "rope_local_base_freq", (1000000.0, 10000.0))
+    scale, bias = read_scale(config, shape.head_dim), read_bias(config)
+    config.expect("attn_logit_softcapping", None)
+    ffn = decoders.read_gated(config, activation="hidden_activation")
+    pattern = config.integer("sliding_window_pattern|_sliding_window_pattern", 6)
+    slides = decoders.read_slides(config, shape.n_layers, lambda i: (i + 1) % pattern != 0)
+    blocks = [
+        sandwich(
+            spec.MultiHead(
+                **shape.heads, **bias, mask=_both_ways(mask) if both else mask, positions=local if slide else full,
+                scale=scale, qk_norm=spec.QKNorm(norm=norm),
+            ),
+            ffn, norm,
+        )
+        for mask, slide in zip(decoders.read_masks(config, slides), slides, strict=True)
+    ]  # fmt: skip
+    head = spec.LanguageHead(soft_cap=read_cap(config, "final_logit_softcapping", None))
+    record = decoders.decoder(config, blocks, norm, head, EMBEDDING)
+    if not both:
+        return record
+    if isinstance(record.head, spec.LanguageHead):
+        raise CheckpointError(f"{config.where}: attention that runs both ways cannot continue a text")
+    return spec.Encoder(**{name: value for name, value in record if name != "kind"})
+
+
+def _both_ways(mask: Any) -> Any:
+    return spec.TwoSidedMask(half_width=mask.window // 2) if isinstance(mask, spec.SlidingMask) else spec.FullMask()
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    stem = "Gemma3" if isinstance(record.head, spec.LanguageHead) else "Gemma3Text"
+    masks = decoders.write_masks(record) | {"use_bidirectional_attention": isinstance(record, spec.Encoder)}
+    return written(record, "gemma3_text", stem) | masks | decoders.write_ropes(record) | write_scalars(record)
+
+
+FAMILIES = (
+    Family(
+        ("gemma3_text",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ignored_keys={"hidden_act": "hidden_activation is what counts"},
+    ),
+)  # fmt: skip

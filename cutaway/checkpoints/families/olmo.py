@@ -1,0 +1,98 @@
+"""OLMo: LayerNorm without weights and clipped q, k, v (arXiv:2402.00838).
+
+OLMo 2: RMSNorm after each branch, and on q and k over their whole width (arXiv:2501.00656). OLMo 3: three layers of
+four have a sliding window and a rotation of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import decoders
+from cutaway.checkpoints.blocks import output_norm, sequential
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.rope_config import read_rope, read_ropes
+from cutaway.checkpoints.rules import Rule
+
+
+def olmo_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    shape, norm = decoders.read_shape(config), spec.LayerNorm(eps=1e-5, gain=False, shift=False)
+    clip = config.nullable("clip_qkv", None)
+    attn = spec.MultiHead(
+        **shape.heads, **decoders.biases(config.flag("attention_bias", False)),
+        positions=read_rope(config, shape.head_dim), clip="none" if clip is None else config.number("clip_qkv"),
+    )  # fmt: skip
+    return decoders.decoder(config, [sequential(attn, decoders.read_gated(config), norm)] * shape.n_layers, norm)
+
+
+def olmo2_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    shape = decoders.read_shape(config)
+    rope = read_rope(config, shape.head_dim)
+    return _normed_after(config, [(spec.CausalMask(), rope)] * shape.n_layers)
+
+
+def olmo3_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    shape = decoders.read_shape(config)
+    full, local = read_ropes(config, shape.head_dim, "rope_theta", (500000.0, 500000.0))
+    slides = decoders.read_slides(config, shape.n_layers, lambda i: (i + 1) % 4 != 0)
+    masks = decoders.read_masks(config, slides)
+    return _normed_after(config, [(mask, local if slide else full) for mask, slide in zip(masks, slides, strict=True)])
+
+
+def _normed_after(config: Config, layers: list[tuple[Any, spec.RoPE]]) -> spec.Model:
+    shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
+    bias, ffn = decoders.biases(config.flag("attention_bias", False)), decoders.read_gated(config)
+    qk_norm = spec.QKNorm(norm=norm, over="width")
+    blocks = [
+        output_norm(spec.MultiHead(**shape.heads, **bias, qk_norm=qk_norm, mask=mask, positions=rope), ffn, norm)
+        for mask, rope in layers
+    ]
+    return decoders.decoder(config, blocks, norm)
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names."""
+    after = {
+        "blocks.*.attn.norm_out": "model.layers.*.post_attention_layernorm",
+        "blocks.*.ffn.norm_out": "model.layers.*.post_feedforward_layernorm",
+    }
+    return table_rules(record, USUAL | after)
+
+
+def olmo_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    attn, _ = decoders.first_parts(record)
+    return decoders.write_decoder(record, "olmo", "Olmo") | {
+        "attention_bias": attn.q_bias, "clip_qkv": None if attn.clip == "none" else attn.clip,
+    }  # fmt: skip
+
+
+def olmo2_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    return _written(record, "olmo2", "Olmo2")
+
+
+def olmo3_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    return _written(record, "olmo3", "Olmo3") | decoders.write_masks(record) | decoders.write_ropes(record)
+
+
+def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+    attn, _ = decoders.first_parts(record)
+    return decoders.write_decoder(record, model_type, stem) | {
+        "attention_bias": attn.q_bias, "rms_norm_eps": decoders.eps_of(record.final_norm),
+    }  # fmt: skip
+
+
+LEFT = ("*rotary_emb.inv_freq",)
+FAMILIES = (
+    Family(("olmo",), olmo_spec, rules, olmo_config, LEFT, prefix="model."),
+    Family(("olmo2",), olmo2_spec, rules, olmo2_config, LEFT, prefix="model."),
+    Family(("olmo3",), olmo3_spec, rules, olmo3_config, LEFT, prefix="model."),
+)
