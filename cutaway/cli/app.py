@@ -47,11 +47,19 @@ def chat(model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float
 
 
 @app.command
-def show(model: str, /, *, diff: str = "", sets: Set = (), json: Json = False) -> None:
-    """The model as a tree with shapes, parameters and cost; --diff OTHER says what differs."""
-    from cutaway.cli.show import show_diff, show_model
+def show(model: str, /, *, code: bool = False, diff: str = "", sets: Set = (), json: Json = False) -> None:
+    """The model as a tree with shapes, parameters and cost.
 
-    show_diff(model, diff) if diff else show_model(model, settings(sets), json)
+    --code prints it as one plain torch file; --diff OTHER says what differs.
+    """
+    from cutaway.cli.show import show_code, show_diff, show_model
+
+    if code:
+        show_code(model, settings(sets), json)
+    elif diff:
+        show_diff(model, diff)
+    else:
+        show_model(model, settings(sets), json)
 
 
 @app.command

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.tree import Tree
 
@@ -93,6 +94,19 @@ def _words(record: Any) -> str:
     plain = {k: v for k, v in record.plain().items() if k != "kind" and not isinstance(v, (dict, list))}
     inner = {k: v["kind"] for k, v in record.plain().items() if isinstance(v, dict) and "kind" in v}
     return " ".join([record.kind, *(f"{k}={v}" for k, v in (plain | inner).items())])
+
+
+def show_code(name: str, sets: dict[str, str], as_json: bool) -> None:
+    """The model as one plain torch file, coloured on a terminal."""
+    from cutaway.spec.source import source
+
+    text = source(spec_of(name, sets))
+    if as_json:
+        print(json.dumps({"code": text}))
+    elif console.is_terminal:
+        console.print(Syntax(text, "python", theme="ansi_dark").highlight(text), soft_wrap=True, end="")
+    else:
+        print(text, end="")
 
 
 def show_diff(name: str, other: str) -> None:
