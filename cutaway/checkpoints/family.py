@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from pydantic import ValidationError
+
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.rules import Rule
-from cutaway.errors import CheckpointError
+from cutaway.errors import CheckpointError, SpecError
+from cutaway.spec.explain import explain
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,25 @@ class Family:
     def bare(self, name: str) -> str:
         """The name that old and new, prefixed and bare names of one tensor have in common."""
         return self.renamed(name).removeprefix(self.prefix)
+
+
+def described(kind: Family | Gguf, config: Config) -> spec.Model:
+    """The spec that a configuration describes, checked.
+
+    Raises CheckpointError, naming the file, for values that no spec can have.
+    """
+    try:
+        record = kind.to_spec(config)
+        spec.check(record, config.where)
+    except ValidationError as error:
+        raise CheckpointError(explain(error, f"{config.where}: {error.title}", getattr(spec, error.title))) from None
+    except SpecError as error:
+        raise CheckpointError(str(error)) from None
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # a value of a kind that nobody expects
+        raise CheckpointError(
+            f"{config.where}: a value in it cannot be used ({error}); fetch the file again"
+        ) from error
+    return record
 
 
 @cache

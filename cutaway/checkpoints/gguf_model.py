@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import gguf_of
+from cutaway.checkpoints.family import described, gguf_of
 from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.gguf import GGUF, Field
 from cutaway.checkpoints.gguf_keys import FACTORS
@@ -50,14 +50,14 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     architecture = values.get("general.architecture")
     if not isinstance(architecture, str):
         raise CheckpointError(f"{file.path}: general.architecture is missing; the file is no language model")
-    described = gguf_of(architecture, str(file.path))
+    kind = gguf_of(architecture, str(file.path))
     prefix = architecture + "."
     keys = {key.removeprefix(prefix): value for key, value in values.items()}
     n_rows = next((info.shape[0] for name, info in file.tensors.items() if name == "token_embd.weight"), None)
     derived = {"tied": "output.weight" not in file.tensors, "n_embedding_rows": n_rows}
     factors = {key: file.read(name).tolist() for key, name in FACTORS.items() if name in file.tensors}
     config = Config(keys | derived | factors, str(file.path), lambda: file.tensors)
-    record = described.to_spec(config)
+    record = described(kind, config)
     config.ignore(BOOKKEEPING | dict.fromkeys(derived, "derived"))
     config.finish()
     stops = [keys[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in keys]
@@ -70,9 +70,9 @@ def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, M
     """The model of a file with every block unpacked to `dtype`."""
     file = GGUF(path)
     record, config = read_spec(file)
-    described = gguf_of(file.values["general.architecture"], str(path))
+    kind = gguf_of(file.values["general.architecture"], str(path))
     model = build(record)
-    report = fill(model, GgufSource(file), described.rules(record), dtype, tuple(FACTORS.values()))
+    report = fill(model, GgufSource(file), kind.rules(record), dtype, tuple(FACTORS.values()))
     return model.eval(), report, config, file
 
 

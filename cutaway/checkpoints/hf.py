@@ -12,8 +12,9 @@ import torch
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.family import described, family_of
 from cutaway.checkpoints.fill import Match, fill
+from cutaway.checkpoints.packed import check_packing, unpacked
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
@@ -55,7 +56,8 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     """The spec that the folder's configuration describes, and what became of each of its keys."""
     config = read_config(folder)
     family = family_of(str(config.data.get("model_type")), config.where)
-    record = family.to_spec(config)
+    record = described(family, config)
+    check_packing(config)
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()
     return record.replace(name=record.name or folder.name, generation=read_generation(folder, record, config)), config
@@ -66,7 +68,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     record, config = read_spec(folder)
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
-    source = open_weights(folder)
+    source = unpacked(open_weights(folder), config)
     report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
 
