@@ -55,6 +55,12 @@ class Config:
             return self.data[key]
         return self.take(key, absent)
 
+    def assume(self, key: str, value: Any) -> None:
+        """From now on an absent key has the value that their own software takes then."""
+        if not self.has(key):
+            self.data = self.data | {key: value}
+            self.defaulted[key] = value
+
     def integer(self, key: str, default: Any = _REQUIRED) -> int:
         return self._typed(key, default, int, "a whole number")
 

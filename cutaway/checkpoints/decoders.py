@@ -14,6 +14,9 @@ from cutaway.checkpoints.rope_config import write_rope
 from cutaway.errors import CheckpointError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+DENSE = (spec.Gated, spec.Dense)
+WITH_EXPERTS = (spec.Gated, spec.Dense, spec.MixtureOfExperts)
+Kinds = type | tuple[type, ...]
 
 
 class Shape(NamedTuple):
@@ -108,19 +111,15 @@ def _rope(blocks: Sequence[spec.Block]) -> spec.RoPE:
     return next(ropes, spec.RoPE(layout="halves"))
 
 
-def first_parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
+def first_parts(record: spec.Model, attention: Kinds = spec.MultiHead, network: Kinds = DENSE) -> tuple[Any, Any]:
     """Attention and feed-forward network of the first layer, which stand for all layers in a configuration.
 
     Raises CheckpointError where the spec is no single stack of these two.
     """
-    parts = (
-        [branch.part for branch in record.blocks[0].branches]
-        if isinstance(record, (spec.Decoder, spec.Encoder))
-        else []
-    )
-    match parts:
-        case [spec.MultiHead() as attn, spec.Gated() | spec.Dense() as ffn]:
-            return attn, ffn
+    one = isinstance(record, (spec.Decoder, spec.Encoder)) and record.blocks
+    parts = [branch.part for branch in record.blocks[0].branches] if one else []
+    if len(parts) == 2 and isinstance(parts[0], attention) and isinstance(parts[1], network):
+        return parts[0], parts[1]
     raise CheckpointError("only a stack whose layers are attention and a feed-forward network fits this family")
 
 
@@ -136,7 +135,8 @@ def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, A
 
     What does not fit shows when they are read back.
     """
-    attn, ffn = first_parts(record)
+    attn, ffn = first_parts(record, (spec.MultiHead, spec.Latent), WITH_EXPERTS)
+    ffn = ffn.expert if isinstance(ffn, spec.MixtureOfExperts) else ffn
     n, rope = spec.sizes(attn, record.d_model), _rope(record.blocks)
     dynamic = isinstance(rope.scaling, spec.DynamicScaling)
     return {
@@ -176,9 +176,10 @@ def _window(mask: Any) -> int | None:
     return mask.window if isinstance(mask, spec.SlidingMask) else None
 
 
-def _slides(part: spec.MultiHead) -> bool:
+def _slides(part: Any) -> bool:
     return _window(part.mask) is not None
 
 
-def _attentions(blocks: Sequence[spec.Block]) -> list[spec.MultiHead]:
-    return [branch.part for block in blocks for branch in block.branches if isinstance(branch.part, spec.MultiHead)]
+def _attentions(blocks: Sequence[spec.Block]) -> list[Any]:
+    kinds = (spec.MultiHead, spec.Latent)
+    return [branch.part for block in blocks for branch in block.branches if isinstance(branch.part, kinds)]

@@ -25,14 +25,16 @@ TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 """Ids for a small vocabulary."""
 
 
-def tiny(model_class: type, config: object, folder: Path, seed: int = 0) -> Path:
+def tiny(model_class: type, config: object, folder: Path, seed: int = 0, **saving: object) -> Path:
     """A folder with a model of `model_class` whose every weight is random: no bias is 0 and no norm the identity."""
     torch.manual_seed(seed)
     model = model_class(config).eval()
+    stored = model.state_dict()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape))
-    model.save_pretrained(folder)
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name in stored and tensor.is_floating_point():  # buffers that are computed are not stored
+                tensor.add_(0.1 * torch.randn(tensor.shape))
+    model.save_pretrained(folder, **saving)
     return folder
 
 

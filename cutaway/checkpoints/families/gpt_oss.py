@@ -1,0 +1,90 @@
+"""gpt-oss: attention sinks, every other layer sliding, experts with a clamped SwiGLU (2025, arXiv:2508.10925)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import decoders
+from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.mixture import GATED, TRAINING, mixtures, one_mixture, read_load_balance, write_load_balance
+from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.rope_config import read_rope
+from cutaway.checkpoints.rules import Rule, Strided, Transpose, Unstack
+
+ROPE = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+"""What its own software takes where a configuration has no scaling of RoPE."""
+
+NAMES = {
+    **USUAL,
+    "blocks.*.attn.sinks": "model.layers.*.self_attn.sinks",
+    "blocks.*.ffn.router": "model.layers.*.mlp.router",
+}
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
+    if not config.has("rope_scaling"):
+        config.assume("rope_parameters", ROPE)
+    attn = spec.MultiHead(
+        **shape.heads,
+        positions=read_rope(config, shape.head_dim, 150000.0),
+        sinks=True,
+        **decoders.biases(config.flag("attention_bias", True)),
+    )
+    config.expect("hidden_act", "silu")
+    ffn = spec.MixtureOfExperts(
+        n_experts=config.integer("num_local_experts|num_experts"),
+        n_active=config.integer("num_experts_per_tok"),
+        expert=spec.Gated(
+            d_ff=config.integer("intermediate_size"),
+            clamp=config.number("swiglu_limit", 7.0), alpha=config.number("swiglu_alpha", 1.702), up_offset=1.0,
+            gate_bias=True, up_bias=True, down_bias=True,
+        ),
+        router=spec.Router(score="softmax_after", bias=True),
+        load_balance=read_load_balance(config),
+    )  # fmt: skip
+    masks = decoders.read_masks(config, decoders.read_slides(config, shape.n_layers, lambda i: i % 2 == 0))
+    return decoders.decoder(config, [sequential(attn.replace(mask=mask), ffn, norm) for mask in masks], norm)
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json; what does not fit shows when it is read back."""
+    (attn, _), ffn = decoders.first_parts(record, network=decoders.WITH_EXPERTS), one_mixture(record)
+    out = decoders.write_decoder(record, "gpt_oss", "GptOss")
+    return out | write_load_balance(ffn) | decoders.write_masks(record) | {
+        "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
+        "num_local_experts": ffn.n_experts, "num_experts_per_tok": ffn.n_active,
+        "swiglu_limit": ffn.expert.clamp, "swiglu_alpha": ffn.expert.alpha,
+    }  # fmt: skip
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names; experts [E, D, 2 F] with gate and up in turn, and [E, F, D]. Packed ones are read alike."""
+    experts = []
+    for index, part in mixtures(record):
+        theirs = f"model.layers.{index}.mlp.experts"
+        ours = [f"blocks.{index}.ffn.experts.{number}" for number in range(part.n_experts)]
+        for kind, end, first in (("weight", "", (Transpose(),)), ("bias", "_bias", ())):
+            inner = tuple(f"{expert}.{name}.{kind}" for expert in ours for name in GATED[:2])
+            outer = tuple(f"{expert}.down_proj.{kind}" for expert in ours)
+            experts.append(Rule(f"{theirs}.gate_up_proj{end}", inner, (*first, Unstack(), Strided())))
+            experts.append(Rule(f"{theirs}.down_proj{end}", outer, (*first, Unstack())))
+    return table_rules(record, NAMES, others=experts)
+
+
+FAMILIES = (
+    Family(
+        ("gpt_oss",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ignored_keys=TRAINING | {
+            "experts_per_token": "num_experts_per_tok is read",
+            "initial_context_length": "the scaling of RoPE holds it",
+        },
+    ),
+)  # fmt: skip

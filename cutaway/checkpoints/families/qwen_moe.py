@@ -1,0 +1,128 @@
+"""Qwen's mixtures: Qwen2-MoE with a gated shared expert (arXiv:2407.10671), Qwen3-MoE without (arXiv:2505.09388)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import decoders
+from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.mixture import (
+    GATED,
+    NAMES,
+    TRAINING,
+    dense_layers,
+    fused_rules,
+    one_mixture,
+    read_expert,
+    read_load_balance,
+    write_load_balance,
+)
+from cutaway.checkpoints.names import table_rules
+from cutaway.checkpoints.rope_config import read_rope
+from cutaway.checkpoints.rules import Rule
+from cutaway.errors import CheckpointError
+
+SHARED = {
+    "blocks.*.ffn.shared_gate": "model.layers.*.mlp.shared_expert_gate",
+    **{f"blocks.*.ffn.shared.{name}": f"model.layers.*.mlp.shared_expert.{name}" for name in GATED},
+}
+IGNORED = TRAINING | {"max_window_layers": "read only with use_sliding_window", "sliding_window": "not in use"}
+
+
+def qwen2_spec(config: Config) -> spec.Model:
+    """config.json of the second generation to a spec; every other layer slides, where any does."""
+    shape, slides = decoders.read_shape(config), config.flag("use_sliding_window", False)
+    last = config.integer("max_window_layers", 28) if slides else 0
+    slid = decoders.read_slides(config, shape.n_layers, lambda i: i % 2 == 0 and i < last)
+    if any(slid) and not slides:
+        raise CheckpointError(f"{config.where}: layer_types has sliding layers, but use_sliding_window is false")
+    bias = decoders.biases(config.flag("qkv_bias", True), "qkv")
+    attn = spec.MultiHead(**shape.heads, positions=read_rope(config, shape.head_dim), **bias)
+    shared = spec.SharedExpert(expert=read_expert(config, "shared_expert_intermediate_size"), gated=True)
+    return _decoder(config, [attn.replace(mask=mask) for mask in decoders.read_masks(config, slid)], shared)
+
+
+def qwen3_spec(config: Config) -> spec.Model:
+    """config.json of the third generation to a spec: q and k normalised, all layers slide or none."""
+    shape, slides = decoders.read_shape(config), config.flag("use_sliding_window", False)
+    window = config.take("sliding_window", None) if slides else None
+    attn = spec.MultiHead(
+        **shape.heads,
+        positions=read_rope(config, shape.head_dim),
+        mask=spec.CausalMask() if window is None else spec.SlidingMask(window=window),
+        qk_norm=spec.QKNorm(norm=spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-6))),
+        **decoders.biases(config.flag("attention_bias", False)),
+    )
+    return _decoder(config, [attn] * shape.n_layers, spec.NoSharedExpert())
+
+
+def _decoder(config: Config, attns: list[spec.MultiHead], shared: Any) -> spec.Decoder:
+    """A mixture in every decoder_sparse_step-th layer but those of mlp_only_layers."""
+    n_experts, step = config.integer("num_experts|num_local_experts"), config.integer("decoder_sparse_step", 1)
+    only_dense, norm = config.take("mlp_only_layers", None) or [], spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-6))
+    mixture = spec.MixtureOfExperts(
+        n_experts=max(n_experts, 1),
+        n_active=config.integer("num_experts_per_tok"),
+        expert=read_expert(config, "moe_intermediate_size"),
+        router=spec.Router(normalise=config.flag("norm_topk_prob", False)),
+        shared=shared,
+        load_balance=read_load_balance(config),
+    )
+    dense = read_expert(config, "intermediate_size")
+    ffns = [mixture if n_experts and i not in only_dense and (i + 1) % step == 0 else dense for i in range(len(attns))]
+    return decoders.decoder(config, [sequential(*parts, norm) for parts in zip(attns, ffns, strict=True)], norm)
+
+
+def _config(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+    """What both generations share."""
+    out, mixture, dense = decoders.write_decoder(record, model_type, stem), one_mixture(record), dense_layers(record)
+    if dense:
+        out["intermediate_size"] = record.blocks[dense[0]].branches[1].part.d_ff
+    return out | write_load_balance(mixture) | {
+        "rms_norm_eps": decoders.eps_of(record.final_norm), "num_experts": mixture.n_experts,
+        "num_experts_per_tok": mixture.n_active, "moe_intermediate_size": mixture.expert.d_ff,
+        "norm_topk_prob": mixture.router.normalise, "decoder_sparse_step": 1, "mlp_only_layers": dense,
+    }  # fmt: skip
+
+
+def qwen2_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json; what does not fit shows when it is read back."""
+    out, (attn, _) = (
+        _config(record, "qwen2_moe", "Qwen2Moe"),
+        decoders.first_parts(record, network=decoders.WITH_EXPERTS),
+    )
+    shared, masks = one_mixture(record).shared, decoders.write_masks(record)
+    if not isinstance(shared, spec.SharedExpert):
+        raise CheckpointError("experts without a shared one do not fit this family")
+    return out | masks | {
+        "use_sliding_window": masks["sliding_window"] is not None, "qkv_bias": attn.q_bias,
+        "shared_expert_intermediate_size": shared.expert.d_ff,
+    }  # fmt: skip
+
+
+def qwen3_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json; what does not fit shows when it is read back."""
+    out, (attn, _) = (
+        _config(record, "qwen3_moe", "Qwen3Moe"),
+        decoders.first_parts(record, network=decoders.WITH_EXPERTS),
+    )
+    window = decoders.write_masks(record)["sliding_window"]
+    return out | {
+        "attention_bias": attn.q_bias, "use_sliding_window": window is not None, "sliding_window": window,
+    }  # fmt: skip
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names."""
+    return table_rules(record, {**NAMES, **SHARED}, others=fused_rules(record))
+
+
+def _family(model_type: str, to_spec: Any, to_config: Any) -> Family:
+    leftover = ("*rotary_emb.inv_freq",)
+    return Family((model_type,), to_spec, rules, to_config, leftover, prefix="model.", ignored_keys=IGNORED)
+
+
+FAMILIES = (_family("qwen2_moe", qwen2_spec, qwen2_config), _family("qwen3_moe", qwen3_spec, qwen3_config))

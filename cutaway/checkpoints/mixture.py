@@ -1,0 +1,83 @@
+"""Mixtures of experts in configurations and tensor names: a matrix each, or one tensor for all experts of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints.activations import ACTIVATIONS
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.names import USUAL, Names
+from cutaway.checkpoints.rules import Rule, Split, Unstack
+from cutaway.errors import CheckpointError
+
+GATED = ("gate_proj", "up_proj", "down_proj")
+EXPERTS = "model.layers.*.mlp.experts"
+NAMES: Names = {
+    **USUAL,
+    "blocks.*.ffn.router": "model.layers.*.mlp.gate",
+    **{f"blocks.*.ffn.experts.*.{name}": f"{EXPERTS}.*.{name}" for name in GATED},
+}
+"""What most of these families' folders have in common."""
+
+TRAINING = {
+    "router_jitter_noise": "training only",
+    "router_z_loss_coef": "training only",
+    "ep_size": "how experts were spread over machines",
+}
+"""Keys of mixtures that change nothing at inference."""
+
+
+def read_expert(config: Config, width: str, bias: bool = False) -> spec.Gated:
+    """A gated network, its width under the key `width`."""
+    activation = config.choice("hidden_act", ACTIVATIONS, "silu")
+    return spec.Gated(
+        d_ff=config.integer(width), activation=activation, gate_bias=bias, up_bias=bias, down_bias=bias  # pyrefly: ignore
+    )  # fmt: skip
+
+
+def read_load_balance(config: Config) -> float:
+    """The factor of the auxiliary loss, which is in use only where the router's logits are put out."""
+    factor = config.number("router_aux_loss_coef", 0.001)
+    return factor if config.flag("output_router_logits", False) else 0.0
+
+
+def write_load_balance(part: spec.MixtureOfExperts) -> dict[str, Any]:
+    """The same two keys; their loss is over all layers together, ours a layer."""
+    used = part.load_balance > 0
+    return {"output_router_logits": used} | ({"router_aux_loss_coef": part.load_balance} if used else {})
+
+
+def mixtures(record: spec.Model) -> Iterator[tuple[int, spec.MixtureOfExperts]]:
+    """The layers that have experts, by number."""
+    for index, block in enumerate(record.blocks):
+        for branch in block.branches:
+            if isinstance(branch.part, spec.MixtureOfExperts):
+                yield index, branch.part
+
+
+def one_mixture(record: spec.Model) -> spec.MixtureOfExperts:
+    """The mixture that stands for all in a configuration. Raises CheckpointError where there is none."""
+    for _, part in mixtures(record):
+        return part
+    raise CheckpointError("a model without experts does not fit this family")
+
+
+def dense_layers(record: spec.Model) -> list[int]:
+    """The layers without experts, by number."""
+    with_experts = {index for index, _ in mixtures(record)}
+    return [index for index in range(len(record.blocks)) if index not in with_experts]
+
+
+def fused_rules(record: spec.Model, theirs: str = EXPERTS, first: str = "gate_up_proj") -> list[Rule]:
+    """Gated experts of a layer in two tensors: [E, 2 F, D] with the gates' rows first, and `down_proj` [E, D, F]."""
+    out = []
+    for index, part in mixtures(record):
+        top, width = theirs.replace("*", str(index)), part.expert.d_ff
+        ours = [f"blocks.{index}.ffn.experts.{number}" for number in range(part.n_experts)]
+        inner = tuple(f"{expert}.{name}.weight" for expert in ours for name in GATED[:2])
+        outer = tuple(f"{expert}.down_proj.weight" for expert in ours)
+        out.append(Rule(f"{top}.{first}", inner, (Unstack(), Split((width, width)))))
+        out.append(Rule(f"{top}.down_proj", outer, (Unstack(),)))
+    return out
