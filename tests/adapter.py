@@ -35,7 +35,9 @@ def logits(
     """What the head gives: logits, classes or states."""
     model, given = loaded.model, cutaway.Given(mask=tensor(mask), types=tensor(token_type_ids))
     if decoder_ids is None:
-        return model(tensor(ids), given).numpy()
+        out, head = model(tensor(ids), given), model.spec.head
+        alone = isinstance(head, spec.ClassHead) and head.pool == "none" and head.n_classes == 1
+        return out[..., 0].numpy() if alone else out.numpy()
     return model(tensor(decoder_ids), cutaway.Given(memory=model.encode(tensor(ids), given))).numpy()
 
 

@@ -62,9 +62,14 @@ def match(
     for rule in rules:
         rule = replace(rule, ours=tuple(owner.get(name, name) for name in rule.ours))
         name = renamed(rule.theirs)
-        if name in theirs and wanted.issuperset(rule.ours):
-            (out.copies if filled & set(rule.ours) else out.used).append((theirs.pop(name), rule))
-            filled |= set(rule.ours)
+        if name not in theirs or not wanted.issuperset(rule.ours):
+            continue
+        own, again = theirs.pop(name), filled & set(rule.ours)
+        if again and rule.spare:
+            out.ignored[own] = "another tensor is read instead"
+        else:
+            (out.copies if again else out.used).append((own, rule))
+        filled |= set(rule.ours)
     known = [renamed(rule.theirs) for rule in rules]
     for name, own in theirs.items():
         pattern = next((p for p in ignored if fnmatch.fnmatchcase(name, p)), None)

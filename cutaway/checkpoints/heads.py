@@ -11,6 +11,10 @@ from cutaway.errors import CheckpointError
 
 LANGUAGE = ("ForCausalLM", "LMHeadModel")
 SEQUENCE, TOKEN, BARE = "ForSequenceClassification", "ForTokenClassification", "Model"
+PROBLEMS = {
+    "single_label_classification": "single_label", "multi_label_classification": "multi_label",
+    "regression": "regression", None: None,
+}  # fmt: skip
 
 
 def read_head(config: Config, language: spec.LanguageHead) -> spec.Head:
@@ -20,9 +24,9 @@ def read_head(config: Config, language: spec.LanguageHead) -> spec.Head:
     if name == "" or name.endswith(LANGUAGE):
         return language
     if name.endswith(SEQUENCE):
-        return spec.ClassHead(n_classes=_n_classes(config), pool="last", bias=False)
+        return spec.ClassHead(**classes(config), pool="last", bias=False)
     if name.endswith(TOKEN):
-        return spec.ClassHead(n_classes=_n_classes(config), pool="none")
+        return spec.ClassHead(**classes(config), pool="none")
     if name.endswith(BARE) and "For" not in name and not name.endswith("HeadsModel"):
         return spec.VectorHead(transform=language.transform)
     raise CheckpointError(f"{config.where}: a head as {name} has it is not supported; load the model without it")
@@ -34,11 +38,7 @@ def write_head(head: spec.Head, stem: str, language: str = LANGUAGE[0]) -> dict[
         case spec.LanguageHead():
             return {"architectures": [stem + language]}
         case spec.ClassHead():
-            labels = {str(i): f"LABEL_{i}" for i in range(head.n_classes)}
-            kind = TOKEN if head.pool == "none" else SEQUENCE
-            return {
-                "architectures": [stem + kind], "id2label": labels, "label2id": {v: int(k) for k, v in labels.items()},
-            }  # fmt: skip
+            return {"architectures": [stem + (TOKEN if head.pool == "none" else SEQUENCE)], **write_classes(head)}
     return {"architectures": [stem + BARE]}
 
 
@@ -56,6 +56,37 @@ def prefix(record: spec.Model, name: str) -> str:
     return "" if isinstance(record.head, spec.VectorHead) else name
 
 
-def _n_classes(config: Config) -> int:
-    labels = config.take("id2label", None)
-    return config.integer("num_labels", 2) if labels is None else len(labels)
+def classes(config: Config, default: int = 2) -> dict[str, Any]:
+    """The fields of spec.ClassHead that say how many classes there are, what they are called and what kind they are.
+
+    Without labels there are `default` classes. Labels that a program made up (LABEL_0, ...) are no names.
+    """
+    table = config.take("id2label", None)
+    config.take("label2id", None)
+    if table is None:
+        n, labels = config.integer("num_labels", default), ()
+    else:
+        n = len(table)
+        labels = tuple(str(table.get(str(i), "")) for i in range(n))
+        if "" in labels or config.take("num_labels", n) != n:
+            raise CheckpointError(f"{config.where}: id2label is {table}, expected a name for each of the {n} classes")
+    problem = config.choice("problem_type", PROBLEMS, None) or ("multi_label" if n == 1 else "single_label")
+    return {"n_classes": n, "labels": () if labels == made_up(n) else labels, "problem": problem}
+
+
+def write_classes(head: spec.ClassHead) -> dict[str, Any]:
+    """The keys for the classes of a head."""
+    labels = head.labels or made_up(head.n_classes)
+    problem = next(theirs for theirs, ours in PROBLEMS.items() if ours == head.problem)
+    if head.problem == ("multi_label" if head.n_classes == 1 else "single_label"):
+        problem = None  # what is meant where nothing is said
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+        "problem_type": problem,
+    }
+
+
+def made_up(n: int) -> tuple[str, ...]:
+    """The labels of classes without names."""
+    return tuple(f"LABEL_{i}" for i in range(n))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -124,11 +124,19 @@ class PairRows:
 
 @dataclass(frozen=True)
 class Rule:
-    """Their tensor `theirs` is our tensors `ours`, through `ops` in reading order."""
+    """Their tensor `theirs` is our tensors `ours`, through `ops` in reading order.
+
+    A `spare` one is read only where no other rule has filled ours, and may differ from what did.
+    """
 
     theirs: str
     ours: tuple[str, ...]
     ops: tuple[Op, ...] = ()
+    spare: bool = False
+
+    def as_spare(self) -> Rule:
+        """The same rule, spare."""
+        return replace(self, spare=True)
 
     def read(self, tensor: Tensor) -> dict[str, Tensor]:
         """Our tensors from theirs."""

@@ -1,0 +1,133 @@
+"""BERT: a post-norm encoder with learned positions and token types (Devlin et al. 2018, arXiv:1810.04805)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.encoders import (
+    IGNORED,
+    class_rules,
+    first_names,
+    n_positions,
+    only_encoder,
+    parts,
+    post_norm_encoder,
+    task,
+    token_rules,
+    write_head,
+)  # fmt: skip
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.heads import classes, prefix
+from cutaway.checkpoints.rules import Rule, renames
+
+POOLER = spec.Transform(activation="tanh")
+CLASSES = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
+           "ForQuestionAnswering", "ForMultipleChoice")  # fmt: skip
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    places = spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
+    return encoder(config, places, read_head(config))
+
+
+def encoder(config: Config, positions: spec.Learned, head: Any, **embedding: Any) -> spec.Encoder:
+    """The encoder that the usual keys describe, its embedding's other fields given."""
+    only_encoder(config)
+    dropout = config.number("hidden_dropout_prob", 0.1)
+    return post_norm_encoder(
+        config.integer("num_hidden_layers"), config.integer("num_attention_heads"),
+        spec.Dense(d_ff=config.integer("intermediate_size"), activation=activation(config)),
+        spec.TokenEmbedding(
+            n_token_types=config.integer("type_vocab_size"), positions=positions, norm=norm(config), **embedding
+        ),
+        d_model=config.integer("hidden_size"), vocab_size=config.integer("vocab_size"), head=head,
+        dropout=spec.Dropout(
+            embedding=dropout, residual=dropout, attention=config.number("attention_probs_dropout_prob", 0.1)
+        ),
+    )  # fmt: skip
+
+
+def activation(config: Config) -> Any:
+    return config.choice("hidden_act", ACTIVATIONS)
+
+
+def norm(config: Config) -> spec.LayerNorm:
+    return spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-12))
+
+
+def read_head(config: Config) -> Any:
+    match task(config, "Bert", CLASSES):
+        case "ForMaskedLM" | "ForPreTraining":
+            transform = spec.Transform(activation=activation(config), norm=norm(config))
+            return spec.MaskedHead(tied=config.flag("tie_word_embeddings", True), transform=transform)
+        case "ForSequenceClassification":
+            return spec.ClassHead(**classes(config), transform=POOLER)
+        case "ForMultipleChoice":
+            return spec.ClassHead(n_classes=1, problem="multi_label", transform=POOLER)
+        case "ForTokenClassification" | "ForQuestionAnswering":
+            return spec.ClassHead(**classes(config), pool="none")
+    there = config.holds("*pooler.dense.weight", True)
+    return spec.VectorHead(pooler=POOLER if there else spec.NoTransform())
+
+
+STACK = {
+    "embedding.tokens": "embeddings.word_embeddings", "embedding.positions": "embeddings.position_embeddings",
+    "embedding.types": "embeddings.token_type_embeddings", "embedding.norm": "embeddings.LayerNorm",
+    "embedding.projection": "embeddings_project",
+    "blocks.*.attn.q_proj": "encoder.layer.*.attention.self.query",
+    "blocks.*.attn.k_proj": "encoder.layer.*.attention.self.key",
+    "blocks.*.attn.v_proj": "encoder.layer.*.attention.self.value",
+    "blocks.*.attn.o_proj": "encoder.layer.*.attention.output.dense",
+    "blocks.*.attn.norm_sum": "encoder.layer.*.attention.output.LayerNorm",
+    "blocks.*.ffn.up_proj": "encoder.layer.*.intermediate.dense",
+    "blocks.*.ffn.down_proj": "encoder.layer.*.output.dense",
+    "blocks.*.ffn.norm_sum": "encoder.layer.*.output.LayerNorm",
+    "head.pooler.dense": "pooler.dense",
+}  # fmt: skip
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names."""
+    top = prefix(record, "bert.")
+    out = renames(record, STACK, top)
+    match record.head:
+        case spec.MaskedHead():
+            names = {"head.transform.dense": "transform.dense", "head.transform.norm": "transform.LayerNorm"}
+            out += renames(record, names, "cls.predictions.")
+            out += token_rules(record.head, "cls.predictions")
+        case spec.ClassHead():
+            out += renames(record, {"head.transform.dense": "pooler.dense"}, top)
+            out += class_rules()
+    return out
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json; what does not fit shows when it is read back."""
+    return {"model_type": "bert", **write_encoder(record), **write_head(record.head, "Bert")}
+
+
+def write_encoder(record: spec.Model) -> dict[str, Any]:
+    """The usual keys for an encoder."""
+    attn, ffn = parts(record)
+    norm, head = record.embedding.norm, record.head
+    return {
+        "hidden_size": record.d_model, "num_hidden_layers": len(record.blocks), "num_attention_heads": attn.n_heads,
+        "intermediate_size": ffn.d_ff, "hidden_act": THEIRS.get(ffn.activation), "vocab_size": record.vocab_size,
+        "max_position_embeddings": n_positions(record), "type_vocab_size": record.embedding.n_token_types,
+        "layer_norm_eps": norm.eps if isinstance(norm, spec.LayerNorm) else None,
+        "tie_word_embeddings": not isinstance(head, spec.MaskedHead) or head.tied,
+        "hidden_dropout_prob": record.dropout.embedding, "attention_probs_dropout_prob": record.dropout.attention,
+    }  # fmt: skip
+
+
+FAMILIES = (
+    Family(
+        ("bert",), to_spec, rules, to_config,
+        ignored_tensors=("embeddings.position_ids", "pooler.dense.*", "cls.*"),
+        renamed=first_names, prefix="bert.", ignored_keys=IGNORED,
+    ),
+)  # fmt: skip
