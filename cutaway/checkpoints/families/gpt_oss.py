@@ -57,10 +57,11 @@ def to_spec(config: Config) -> spec.Model:
 def to_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     (attn, _), ffn = decoders.first_parts(record, network=decoders.WITH_EXPERTS), one_mixture(record)
-    out = decoders.write_decoder(record, "gpt_oss", "GptOss")
-    return out | write_load_balance(ffn) | decoders.write_masks(record) | {
+    out, masks = decoders.write_decoder(record, "gpt_oss", "GptOss"), decoders.write_masks(record)
+    return out | write_load_balance(ffn) | masks | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "num_local_experts": ffn.n_experts, "num_experts_per_tok": ffn.n_active,
+        "sliding_window": masks["sliding_window"] or 128,  # their software wants one even if no layer slides
         "swiglu_limit": ffn.expert.clamp, "swiglu_alpha": ffn.expert.alpha,
     }  # fmt: skip
 
