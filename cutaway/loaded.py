@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from cutaway import spec
-from cutaway.checkpoints import gguf_model, hf, native
+from cutaway.checkpoints import native
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.pull import KNOWN, pull
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
-from cutaway.tokenizers.from_gguf import from_gguf
-from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Loaded", "load"]
@@ -75,27 +74,25 @@ class Loaded:
             self.tokenizer.save(folder)
 
 
-def load(name: str | Path, dtype: torch.dtype = torch.float32, tokenizer: bool = True) -> Loaded:
+def load(
+    name: str | Path, dtype: torch.dtype = torch.float32, tokenizer: bool = True, allow_pickle: bool = False
+) -> Loaded:
     """A model by known name (`smollm2`), folder, GGUF file, preset or spec file (the last two with weights of seed 0).
 
-    Without `tokenizer` that of the checkpoint is not read: ids are given and returned.
+    Without `tokenizer` that of the checkpoint is not read: ids are given and returned. A folder that has only pickled
+    weights is refused unless `allow_pickle` says that its author is trusted.
 
     Raises CheckpointError where nothing of that name is there.
     """
     name = str(name)
     path = pull(name) if name in KNOWN else Path(name)
-    if path.is_file() and path.suffix == ".gguf":
-        model, _, config, file = gguf_model.load(path, dtype)
-        words = from_gguf(file.values, str(path)) if tokenizer else None
-        return Loaded(model, words, str(path), config.defaulted)
-    if (path / native.SPEC).is_file():
-        model, _ = native.load(path, dtype)
-        return Loaded(model, from_folder(path) if tokenizer else None, str(path))
-    if path.is_dir():
-        model, _, config = hf.load(path, dtype)
-        return Loaded(model, from_folder(path) if tokenizer else None, str(path), config.defaulted)
     if path.is_file() and path.suffix in (".toml", ".json"):
         return Loaded(build(spec.load(path), seed=0, dtype=dtype).eval(), None, str(path))
+    if path.is_dir() or path.is_file():
+        opened = open_checkpoint(path, allow_pickle)
+        words = opened.tokenizer() if tokenizer else None
+        notes = {} if opened.config is None else opened.config.defaulted
+        return Loaded(opened.load(dtype), words, str(opened.path), notes)
     if name in spec.names():
         return Loaded(build(spec.preset(name), seed=0, dtype=dtype).eval(), None, name)
     raise CheckpointError(

@@ -19,7 +19,10 @@ from cutaway.models import Transformer
 
 
 class Source(Protocol):
-    """A checkpoint's tensors by name. `read` without `out` may return the file's own memory."""
+    """A checkpoint's tensors by name. `read` without `out` may return the file's own memory, in `dtype`.
+
+    `drop` gives back the memory of what was read.
+    """
 
     where: str
 
@@ -27,7 +30,11 @@ class Source(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
+    def dtype(self, name: str) -> torch.dtype: ...
+
     def read(self, name: str, out: Tensor | None = None) -> Tensor: ...
+
+    def drop(self) -> None: ...
 
 
 @dataclass
@@ -145,7 +152,7 @@ def put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dty
     if not rule.ops:
         (target,) = targets.values()
         _check(source, own, source.shape(own), tuple(target.shape))
-        stored = source.read(own, torch.empty(target.shape, dtype=dtype) if _must_copy(source, own, dtype) else None)
+        stored = source.read(own, None if source.dtype(own) == dtype else torch.empty(target.shape, dtype=dtype))
         check_finite(stored, own, source.where)
         _assign(model, rule.ours[0], stored)
         return
@@ -161,11 +168,6 @@ def put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dty
     for name, piece in pieces.items():
         _check(source, own, tuple(piece.shape), tuple(targets[name].shape))
         _assign(model, name, piece.to(dtype).contiguous())
-
-
-def _must_copy(source: Source, own: str, dtype: torch.dtype) -> bool:
-    stored_dtype = getattr(source, "dtype", None)
-    return stored_dtype is None or stored_dtype(own) != dtype
 
 
 def _check(source: Source, own: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> None:

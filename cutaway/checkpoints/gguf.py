@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cutaway.checkpoints.gguf_blocks import BY_ID, CHUNK, BlockType, dequantize
-from cutaway.checkpoints.mapped import map_file
+from cutaway.checkpoints.mapped import drop, map_file
 from cutaway.errors import CheckpointError
 
 __all__ = ["GGUF", "SCALARS", "Field", "TensorInfo"]
@@ -115,6 +115,10 @@ class GGUF:
             values = dequantize(part, info.kind, scratch[: len(part) * info.kind.size])
             flat[start * info.kind.size :][: values.size].copy_(torch.from_numpy(values))
         return out
+
+    def drop(self) -> None:
+        """Give back the memory of what was read."""
+        drop(self._map)
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:

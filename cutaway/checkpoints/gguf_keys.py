@@ -18,11 +18,14 @@ FACTORS = {
 }
 """Divisors of the rotary frequencies lie in the file as tensors; a Config has them as keys of these names."""
 
+DERIVED = ("tied", "n_embedding_rows")
+"""Keys that are no fields of a file: what a reader sees of its tensors."""
+
 
 def standard_keys(record: spec.Model) -> dict[str, Any]:
     """Everything that a stack's spec says and GGUF has a key for, without the architecture's prefix.
 
-    `tied` and `n_embedding_rows` are what a reader sees of the tensors. Raises CheckpointError for two stacks.
+    Raises CheckpointError for two stacks.
     """
     if isinstance(record, spec.EncoderDecoder):
         raise CheckpointError("an encoder-decoder cannot be written as GGUF here; write a Hugging Face folder")

@@ -14,8 +14,8 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, gguf_of
 from cutaway.checkpoints.fill import Match, fill
-from cutaway.checkpoints.gguf import GGUF, Field
-from cutaway.checkpoints.gguf_keys import FACTORS
+from cutaway.checkpoints.gguf import GGUF, PLAIN, Field
+from cutaway.checkpoints.gguf_keys import DERIVED, FACTORS
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
 
@@ -40,8 +40,15 @@ class GgufSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.file.tensors[name].shape
 
+    def dtype(self, name: str) -> torch.dtype:
+        """The type in which `read` gives a tensor: blocks come as float32."""
+        return PLAIN.get(self.file.tensors[name].kind.name, torch.float32)
+
     def read(self, name: str, out: Tensor | None = None) -> Tensor:
         return self.file.read(name, out)
+
+    def drop(self) -> None:
+        self.file.drop()
 
 
 def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
@@ -54,7 +61,7 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     prefix = architecture + "."
     keys = {key.removeprefix(prefix): value for key, value in values.items()}
     n_rows = next((info.shape[0] for name, info in file.tensors.items() if name == "token_embd.weight"), None)
-    derived = {"tied": "output.weight" not in file.tensors, "n_embedding_rows": n_rows}
+    derived = dict(zip(DERIVED, ("output.weight" not in file.tensors, n_rows), strict=True))
     factors = {key: file.read(name).tolist() for key, name in FACTORS.items() if name in file.tensors}
     config = Config(keys | derived | factors, str(file.path), lambda: file.tensors)
     record = described(kind, config)

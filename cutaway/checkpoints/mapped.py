@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["map_file", "replacing"]
+__all__ = ["drop", "map_file", "replacing"]
 
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -35,6 +35,12 @@ def map_file(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}; check the path") from error
+
+
+def drop(data: mmap.mmap) -> None:
+    """Give back the memory of what was read; it is read from the file again where it is used."""
+    if hasattr(data, "madvise"):
+        data.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from cutaway.checkpoints.mapped import map_file
+from cutaway.checkpoints.mapped import drop, map_file
 from cutaway.errors import CheckpointError
 
 __all__ = ["DTYPES", "Entry", "SafetensorsFile", "SafetensorsFolder"]
@@ -90,6 +90,10 @@ class SafetensorsFile:
             return out.copy_(values)
         return values.clone() if entry.start % entry.dtype.itemsize else values  # old files are not aligned
 
+    def drop(self) -> None:
+        """Give back the memory of what was read."""
+        drop(self._map)
+
     def _entry(self, name: str) -> Entry:
         name = self.aliases.get(name, name)
         if name not in self.tensors:
@@ -134,6 +138,11 @@ class SafetensorsFolder:
     def read(self, name: str, out: Tensor | None = None) -> Tensor:
         """A tensor, in `out` when that is given, else on the map of its file, without a copy."""
         return self._file(name).read(name, out)
+
+    def drop(self) -> None:
+        """Give back the memory of what was read."""
+        for file in {id(file): file for file in self._files.values()}.values():
+            file.drop()
 
     def _file(self, name: str) -> SafetensorsFile:
         if name not in self._files:

@@ -66,6 +66,9 @@ class PickledWeights:
         """A tensor, in `out` when that is given."""
         return self._tensors[name] if out is None else out.copy_(self._tensors[name])
 
+    def drop(self) -> None:
+        """Nothing: the tensors of a pickle are in memory as long as this object."""
+
 
 def _unpickle(path: Path) -> dict[str, Tensor]:
     try:

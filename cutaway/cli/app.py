@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -84,6 +84,24 @@ def pull(name: str, /) -> None:
     from cutaway.checkpoints.pull import pull as fetch
 
     print(fetch(name))
+
+
+@app.command
+def convert(
+    model: str, /, *, to: Literal["hf", "gguf"], out: str, dtype: str = "", family: str = "", json: Json = False,
+) -> None:  # fmt: skip
+    """Write a checkpoint as a Hugging Face folder or a GGUF file; what no family can hold is refused.
+
+    Parameters
+    ----------
+    to: the format
+    out: the new folder; a GGUF file is written into it
+    dtype: F32, F16 or BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0, Q5_1; without it as stored
+    family: the model type or architecture to write, where several could hold the model
+    """
+    from cutaway.cli.convert import show_convert
+
+    show_convert(model, out, json, to=to, dtype=dtype.upper(), family=family)
 
 
 @app.command(name="list")

@@ -32,17 +32,12 @@ def spec_of(name: str, sets: dict[str, str]) -> spec.Model:
 
 
 def _checkpoint_spec(name: str, path: Path) -> spec.Model:
-    from cutaway.checkpoints import gguf_model, hf, native
-    from cutaway.checkpoints.gguf import GGUF
+    from cutaway.checkpoints.opened import open_checkpoint
 
     path = find(name) or path if name in KNOWN else path
-    if path.suffix == ".gguf":
-        return gguf_model.read_spec(GGUF(path))[0]
-    if (path / native.SPEC).is_file():
-        return spec.load(path / native.SPEC)
-    if path.is_dir():
-        return hf.read_spec(path)[0]
-    raise InputError(f"{name}: no such preset, file or folder; `cutaway list` names what is there")
+    if not path.exists():
+        raise InputError(f"{name}: no such preset, file or folder; `cutaway list` names what is there")
+    return open_checkpoint(path).record
 
 
 def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:

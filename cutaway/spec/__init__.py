@@ -21,7 +21,7 @@ from cutaway.spec.attention import (
 )
 from cutaway.spec.block import Block, Branch, Repeat, Stage
 from cutaway.spec.checks import Problem, check, problems
-from cutaway.spec.compare import differences, settled
+from cutaway.spec.compare import differences, mapped, settled
 from cutaway.spec.count import Count, count, predicted_tokens_per_s
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import (
@@ -148,6 +148,7 @@ __all__ = [
     "kinds_in",
     "legal_pairs",
     "load",
+    "mapped",
     "names",
     "pairs_in",
     "parse",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -14,11 +14,11 @@ from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import MixtureOfExperts
 from cutaway.spec.generation import Generation
 from cutaway.spec.head import LanguageHead, Transform
-from cutaway.spec.model import Dropout, Model, expand
+from cutaway.spec.model import Decoder, Dropout, Encoder, Model, PrefixDecoder, Side, expand
 from cutaway.spec.positions import RoPE
 from cutaway.spec.record import Record
 
-R = TypeVar("R", bound=Record)
+M = TypeVar("M", bound=Record)
 
 
 def settled(record: Model) -> Model:
@@ -27,9 +27,27 @@ def settled(record: Model) -> Model:
     Two specs that differ only in how they say it, in their name, in defaults of generation or in what training alone
     uses become equal.
     """
-    done: dict[Record, Record] = {}
     plain = record.replace(name="", generation=Generation(), dropout=Dropout())
-    return _settle(plain, record.d_model, done)
+    return mapped(plain, lambda value: _written_out(value, record.d_model))
+
+
+def mapped(record: M, change: Callable[[Record], Record]) -> M:
+    """The record with `change` applied to each record in it, the inner ones first; equal ones are changed once."""
+    done: dict[Record, Record] = {}
+
+    def walk(value: Record) -> Record:
+        if value not in done:
+            inner: dict[str, Any] = {}
+            for name in type(value).model_fields:
+                old = getattr(value, name)
+                if isinstance(old, Record):
+                    inner[name] = walk(old)
+                elif isinstance(old, tuple) and any(isinstance(item, Record) for item in old):
+                    inner[name] = tuple(walk(item) for item in old)
+            done[value] = change(value.replace(**inner) if inner else value)
+        return done[value]
+
+    return walk(record)  # pyrefly: ignore
 
 
 def differences(first: Model, second: Model, tolerance: float = 1e-9) -> list[tuple[str, Any, Any]]:
@@ -77,48 +95,36 @@ def _short(value: Any) -> Any:
     return value["kind"] if isinstance(value, dict) and "kind" in value else value
 
 
-def _settle(value: R, d_model: int, done: dict[Record, Record]) -> R:
-    if value in done:
-        return done[value]  # pyrefly: ignore
-    changes: dict[str, Any] = {}
-    for name in type(value).model_fields:
-        old = getattr(value, name)
-        if isinstance(old, Record):
-            changes[name] = _settle(old, d_model, done)
-        elif isinstance(old, tuple) and old and isinstance(old[0], Record):
-            items = expand(old) if name == "layers" else old
-            changes[name] = tuple(_settle(item, d_model, done) for item in items)
-    done[value] = out = value.replace(**(changes | _choices(value, changes, d_model)))
-    return out
-
-
-def _choices(value: Record, changes: dict[str, Any], d_model: int) -> dict[str, Any]:
-    """The fields of a record that are words for a number, as numbers."""
+def _written_out(value: Record, d_model: int) -> Record:
+    """The record with its words for numbers as numbers."""
     match value:
         case MultiHead() | Cross():
             n = sizes(value, d_model)
-            out: dict[str, Any] = dict(
-                n_heads=n.n_heads, n_kv_heads=n.n_kv_heads, head_dim=n.head_dim, value_dim=n.value_dim, scale=n.scale
-            )
-            if isinstance(value, MultiHead) and isinstance(value.positions, RoPE):
-                turned = value.positions.rotary_dim
-                out["positions"] = changes["positions"].replace(rotary_dim=n.head_dim if turned == "head" else turned)
-            return out
+            value = value.replace(**n._asdict())
+            if isinstance(value, MultiHead):
+                return value.replace(positions=_turned(value.positions, n.head_dim))
+            return value
         case Latent():
-            out = {"scale": sizes(value, d_model).scale}
-            if isinstance(value.positions, RoPE):
-                out["positions"] = changes["positions"].replace(rotary_dim=value.rope_dim)
-            return out
+            scale = sizes(value, d_model).scale
+            return value.replace(scale=scale, positions=_turned(value.positions, value.rope_dim))
         case TokenEmbedding():
             factor = d_model**0.5 if value.factor == "sqrt_d_model" else value.factor
-            return {"factor": factor, "width": d_model if value.width == "d_model" else value.width}
-        case LanguageHead():
-            return {"input_factor": d_model**-0.5 if isinstance(value.input_factor, str) else value.input_factor}
-        case Transform():
-            return {"width": d_model if value.width == "d_model" else value.width}
+            return value.replace(factor=factor, width=d_model if value.width == "d_model" else value.width)
+        case LanguageHead(input_factor=str()):
+            return value.replace(input_factor=d_model**-0.5)
+        case Transform(width="d_model"):
+            return value.replace(width=d_model)
         case MixtureOfExperts():
-            return {"load_balance": 0.0}
-    return {}
+            return value.replace(load_balance=0.0)
+        case Decoder() | PrefixDecoder() | Encoder() | Side():
+            return value.replace(layers=expand(value.layers))
+    return value
+
+
+def _turned(positions: Any, width: int) -> Any:
+    if isinstance(positions, RoPE) and positions.rotary_dim == "head":
+        return positions.replace(rotary_dim=width)
+    return positions
 
 
 def _named(path: str, layers: list[int]) -> str:

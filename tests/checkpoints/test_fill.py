@@ -24,6 +24,9 @@ class Tensors:
     def shape(self, name):
         return tuple(self.tensors[name].shape)
 
+    def dtype(self, name):
+        return self.tensors[name].dtype
+
     def read(self, name, out=None):
         return self.tensors[name] if out is None else out.copy_(self.tensors[name])
 

@@ -1,0 +1,120 @@
+"""A Hugging Face folder: config.json, generation_config.json, the tokenizer's files and safetensors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutaway.checkpoints.export import Place, Target
+from cutaway.checkpoints.opened import Opened
+from cutaway.checkpoints.safetensors_write import Output, write_folder
+from cutaway.checkpoints.written import Taken, Written
+from cutaway.errors import CheckpointError
+
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+NOT_CARRIED = (
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "auto_map",
+    "_name_or_path",
+    "use_cache",
+)
+"""Keys of the source's configuration that speak of its own file or are written anew."""
+COPIED = (".json", ".txt", ".jinja", ".model")
+OWN = ("config.json", "pytorch_model.bin.index.json", "model.safetensors.index.json")
+MAX_COPIED = 1 << 28
+
+
+def write(opened: Opened, target: Target, folder: Path, dtype: str) -> Written:
+    """Write all files of a folder; config.json comes last."""
+    if dtype and dtype not in DTYPES:
+        raise CheckpointError(f"{dtype}: no type for a Hugging Face folder; choose {', '.join(DTYPES)}, or write GGUF")
+    taken = Taken(opened, target)
+    outputs = [_output(taken, place, DTYPES.get(dtype)) for place in target.places]
+    write_folder(folder, outputs)
+    tokens = _tokenizer(opened, folder)
+    generation = _generation(opened, tokens)
+    if generation is not None:
+        _json(folder / "generation_config.json", generation)
+    widest = max((output.dtype for output in outputs), key=lambda each: each.itemsize)
+    carried = _carried(opened) if opened.format == "hf" and opened.label == target.label else {}
+    stored = {"torch_dtype": str(widest).removeprefix("torch.")}
+    _json(folder / "config.json", tokens | carried | target.config | stored)
+    return Written(folder, target.label, len(outputs), sum(o.n_bytes for o in outputs), list(target.form.said))
+
+
+def _output(taken: Taken, place: Place, dtype: torch.dtype | None) -> Output:
+    stored = taken.dtype(place)
+    dtype = dtype if dtype is not None and stored.is_floating_point else stored
+
+    def data() -> torch.Tensor:
+        values = taken.read(place)
+        out = values.to(dtype)
+        if out.numel() and dtype != values.dtype and bool(torch.isinf(torch.stack(torch.aminmax(out))).any()):
+            raise CheckpointError(
+                f"{taken.opened.path}: {place.name} has values too large for {dtype}; take BF16 or F32"
+            )
+        return out
+
+    return Output(place.name, place.shape, dtype, data)
+
+
+def _carried(opened: Opened) -> dict[str, Any]:
+    """Keys that mean nothing to us but may to others."""
+    assert opened.config is not None
+    return {k: v for k, v in opened.config.data.items() if k in opened.config.ignored and k not in NOT_CARRIED}
+
+
+def _tokenizer(opened: Opened, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer's files; the keys of config.json that name its tokens, where the source has no such file."""
+    if opened.format == "hf":
+        for path in _companions(opened.path):
+            inner = path.relative_to(opened.path)
+            (folder / inner).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / inner)
+        return {}
+    tokenizer = opened.tokenizer()
+    if tokenizer is None:
+        return {}
+    tokenizer.save(folder)
+    return {f"{role}_token_id": tokenizer.special[role] for role in ("bos", "eos", "pad") if role in tokenizer.special}
+
+
+def _companions(folder: Path) -> list[Path]:
+    """The files of texts that go with the weights: the tokenizer's, and those of subfolders (templates, pooling)."""
+    found = [path for path in folder.iterdir() if path.name not in OWN] + list(folder.glob("*/*"))
+    inside = [path for path in found if path.suffix in COPIED and path.resolve().is_relative_to(folder.resolve())]
+    return [path for path in inside if path.is_file() and path.stat().st_size <= MAX_COPIED]
+
+
+def _generation(opened: Opened, tokens: dict[str, Any]) -> dict[str, Any] | None:
+    """generation_config.json from our defaults; None where the source's own file was copied."""
+    if opened.format == "hf":
+        return None
+    g = opened.record.generation
+    said: dict[str, Any] = dict(tokens)
+    if g.stop_ids:
+        said["eos_token_id"] = g.stop_ids[0] if len(g.stop_ids) == 1 else list(g.stop_ids)
+    if g.temperature > 0:
+        said |= {"do_sample": True, "temperature": g.temperature, "top_k": g.top_k, "top_p": g.top_p, "min_p": g.min_p}
+    for name, value, default in (
+        ("repetition_penalty", g.repetition_penalty, 1.0), ("num_beams", g.n_beams, 1),
+        ("length_penalty", g.length_penalty, 1.0), ("decoder_start_token_id", g.start_id, "none"),
+        ("forced_eos_token_id", g.end_forced_id, "none"), ("pad_token_id", g.pad_id, "none"),
+        ("suppress_tokens", list(g.suppressed_ids), []),
+    ):  # fmt: skip
+        if value != default:
+            said[name] = value
+    if len(g.forced_ids) == 1:
+        said["forced_bos_token_id"] = g.forced_ids[0]
+    return said
+
+
+def _json(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,157 @@
+"""Which family of checkpoints can hold a spec: its configuration is written, read back, and must be the same model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cutaway import spec
+from cutaway.checkpoints import hf
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Family, Gguf, families
+from cutaway.checkpoints.forms import Form, forms
+from cutaway.checkpoints.rules import Rule
+from cutaway.errors import CheckpointError, SpecError
+
+__all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
+
+UNFIT = (CheckpointError, SpecError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a translation may raise for a spec of another kind than its own."""
+LISTED = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor of theirs: the rule that writes it, and its shape."""
+
+    rule: Rule
+    shape: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.rule.theirs
+
+
+@dataclass(frozen=True)
+class Target:
+    """A family's answer: `config` is config.json or the keys of a GGUF file; `form` is the spec that it says."""
+
+    label: str
+    config: dict[str, Any]
+    form: Form
+    places: list[Place]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One family or architecture, as far as writing needs it."""
+
+    names: tuple[str, ...]
+    write: Callable[[spec.Model], dict[str, Any]]
+    read: Callable[[Config], spec.Model]
+    rules: Callable[[spec.Model], list[Rule]]
+    tolerance: float = 1e-9
+
+
+def fit_hf(record: spec.Model, prefer: str = "") -> Target:
+    """config.json and tensors for a spec; `prefer` is the model type that is tried first.
+
+    Raises CheckpointError with the list of what does not fit where no family can hold the spec.
+    """
+    each = [
+        Translation(
+            family.model_types, family.to_config, lambda config, family=family: _read_hf(family, config), family.rules
+        )
+        for family in families()
+    ]
+    return _fit(record, each, prefer, "Hugging Face family")
+
+
+def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
+    """Keys of GGUF and tensors for a spec; `prefer` is the architecture that is tried first."""
+    each = [
+        Translation(
+            (gguf.architecture,), gguf.to_keys, lambda config, gguf=gguf: _read_gguf(gguf, config), gguf.rules, 1e-7
+        )
+        for family in families()
+        for gguf in family.gguf
+    ]
+    return _fit(record, each, prefer, "GGUF architecture")
+
+
+def _read_hf(family: Family, config: Config) -> spec.Model:
+    if config.data.get("model_type") not in family.model_types:
+        raise CheckpointError(f"{config.where}: model_type {config.data.get('model_type')!r} is not the family's")
+    record = family.to_spec(config)
+    config.ignore(hf.BOOKKEEPING | family.ignored_keys)
+    config.finish()
+    return record
+
+
+def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
+    record = gguf.to_spec(config)
+    unused = [key for key in config.data if key not in config.used]
+    for key in unused:  # the reader needs no such key, so the file has none
+        del config.data[key]
+    return record
+
+
+def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str) -> Target:
+    ordered = sorted(all_, key=lambda each: prefer not in each.names)
+    nearest: list[str] = []
+    for form in forms(record):
+        found: list[Target] = []
+        for each in ordered:
+            answer = _try(form, each)
+            if isinstance(answer, Target):
+                found.append(answer)
+                if prefer in each.names:
+                    return answer
+            elif not form.said and answer and (not nearest or len(answer) < len(nearest)):
+                nearest = [f"nearest is {each.names[0]}, but " + answer[0], *answer[1:]]
+        if found:  # several may hold it: take the one that says it in the fewest words
+            return min(found, key=lambda target: len(target.config))
+    reason = "; ".join(_shortened(nearest)) if nearest else "none is a model of this kind"
+    raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
+
+
+def _try(form: Form, each: Translation) -> Target | list[str]:
+    """The translation's answer, or in words what it cannot say."""
+    try:
+        rules = each.rules(form.record)
+        places = list(_places(form.record, rules))
+        data = json.loads(json.dumps(each.write(form.record)))
+        config = Config(data, each.names[0], lambda: [place.name for place in places])
+        back = each.read(config)
+        differing = spec.differences(form.record, back, each.tolerance)
+    except UNFIT:
+        return []
+    if differing:
+        return [f"{where} is {_word(ours)}, there {_word(theirs)}" for where, ours, theirs in differing]
+    done = {name for place in places for name in place.rule.ours}
+    if homeless := sorted(set(spec.weights(form.record)) - done):
+        return [f"the tensor {name} has no name there" for name in homeless]
+    return Target(config.data.get("model_type", each.names[0]), config.data, form, places)
+
+
+def _places(record: spec.Model, rules: Iterable[Rule]) -> Iterable[Place]:
+    """Each of our tensors once, by the first rule that names it."""
+    shapes, done = spec.weights(record), set()
+    for rule in rules:
+        if all(name in shapes for name in rule.ours) and not done.issuperset(rule.ours):
+            done.update(rule.ours)
+            theirs = rule.write([torch.empty(shapes[name], device="meta") for name in rule.ours])
+            yield Place(rule, tuple(theirs.shape))
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    more = len(lines) - LISTED
+    return lines[:LISTED] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,232 @@
+"""Out and back: every handed case through both formats, what is refused, and conversions that are broken off."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import cutaway
+from cutaway import spec
+from cutaway.checkpoints import native
+from cutaway.checkpoints.convert import convert
+from cutaway.checkpoints.convert_gguf import STORED
+from cutaway.checkpoints.family import families
+from cutaway.checkpoints.gguf import GGUF
+from cutaway.checkpoints.gguf_blocks import BY_NAME
+from cutaway.checkpoints.gguf_quantize import quantize
+from cutaway.checkpoints.opened import open_checkpoint
+from cutaway.checkpoints.weights import open_weights
+from cutaway.errors import CheckpointError
+from cutaway.models import build
+from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
+
+CASES = [case["case"] for case in INDEX if case["family"] in KNOWN]
+ARCHITECTURES = {each.architecture: family for family in families() for each in family.gguf}
+LAYOUT = {case["case"]: case["family"] for case in INDEX}
+WITH_FILE = [case for case in CASES if any(LAYOUT[case] in f.model_types for f in ARCHITECTURES.values())]
+NOT_SAID = {"llama-dynamic-a": "scaling is dynamic"}
+"""Cases whose family has an architecture that cannot say them, and the words of the refusal."""
+
+
+def tensors(folder):
+    """Every tensor of a folder by name, as bytes with shape and type."""
+    source = open_weights(folder)
+    return {
+        name: (
+            source.dtype(name),
+            source.shape(name),
+            hashlib.sha256(source.read(name).view(torch.uint8).numpy().tobytes()).hexdigest(),
+        )
+        for name in source.names()
+        if source.shape(name)
+    }
+
+
+def kept(case):
+    """The tensors of a case that carry its weights: those that are read, by their names of today."""
+    opened = open_checkpoint(GIVEN / case / "model")
+    old = tensors(GIVEN / case / "model")
+    return {opened.renamed(rule.theirs): old[own] for own, rule in opened.match.used if own in old}
+
+
+def logits(path):
+    loaded = cutaway.load(path, tokenizer=False)
+    ids = torch.randint(0, 200, (2, 17), generator=torch.Generator().manual_seed(0))
+    if isinstance(loaded.spec, spec.EncoderDecoder):
+        with torch.no_grad():
+            return loaded.model(ids, cutaway.Given(memory=loaded.model.encode(ids)))
+    return loaded(ids)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_out_to_a_folder_and_back_loses_nothing(case, tmp_path):
+    written = convert(GIVEN / case / "model", "hf", tmp_path / "out")
+    opened = open_checkpoint(tmp_path / "out")
+    assert {opened.renamed(name): value for name, value in tensors(tmp_path / "out").items()} == kept(case)
+    first, again = open_checkpoint(GIVEN / case / "model").record, opened.record
+    assert again == first.replace(name="out") or spec.differences(first, again) == []
+    assert again.generation == first.generation
+    assert torch.equal(logits(GIVEN / case / "model"), logits(tmp_path / "out"))
+    assert written.notes == []
+
+
+@pytest.mark.parametrize("case", WITH_FILE)
+def test_out_to_a_file_and_back_loses_nothing(case, tmp_path):
+    if case in NOT_SAID:
+        with pytest.raises(CheckpointError, match=NOT_SAID[case]):
+            convert(GIVEN / case / "model", "gguf", tmp_path / "file")
+        return
+    wanted = kept(case)
+    stored = {dtype for dtype, *_ in wanted.values()}  # vectors are F32 in the file
+    (dtype,) = stored if len(stored) == 1 else {torch.float32}
+    convert(GIVEN / case / "model", "gguf", tmp_path / "file")
+    convert(tmp_path / "file", "hf", tmp_path / "back", dtype=STORED[dtype])
+    opened = open_checkpoint(tmp_path / "back")
+    assert {opened.renamed(name): value for name, value in tensors(tmp_path / "back").items()} == wanted
+    assert (logits(GIVEN / case / "model") - logits(tmp_path / "file")).abs().max() < 2e-5
+    assert (logits(GIVEN / case / "model") - logits(tmp_path / "back")).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_a_file_in_each_type(kind, tmp_path):
+    folder = GIVEN / "llama-a" / "model"
+    written = convert(folder, "gguf", tmp_path / "file", dtype=kind)
+    (path,) = (tmp_path / "file").iterdir()
+    file, original = GGUF(path), open_checkpoint(folder)
+    assert {info.kind.name for info in file.tensors.values() if len(info.shape) == 1} == {"F32"}
+    assert file.tensors["blk.0.attn_q.weight"].kind.name == kind
+    narrow = file.tensors["blk.0.ffn_down.weight"]  # rows of 72 are no whole blocks of 32
+    assert narrow.kind.name == (kind if BY_NAME[kind].size == 1 else "F16")
+    assert bool(written.notes) == (BY_NAME[kind].size > 1)
+    up = original.read("blocks.0.ffn.up_proj.weight").float().numpy()
+    assert file.raw("blk.0.ffn_up.weight").tobytes() == quantize(up, BY_NAME[kind]).tobytes()
+
+
+def test_blocks_are_copied_as_they_are(tmp_path):
+    path = GIVEN / "gguf" / "gguf-llama-a" / "gguf-llama-a.gguf"
+    convert(path, "gguf", tmp_path / "copy")
+    old, new = GGUF(path), open_checkpoint(tmp_path / "copy").file
+    assert {n: (i.shape, i.kind) for n, i in old.tensors.items()} == {
+        n: (i.shape, i.kind) for n, i in new.tensors.items()
+    }
+    assert all(old.raw(name).tobytes() == new.raw(name).tobytes() for name in old.tensors)
+    fields = {key: field for key, field in old.fields.items() if key.startswith("tokenizer.")}
+    assert fields and all(str(new.fields[key]) == str(field) for key, field in fields.items())
+
+
+def test_a_trained_model_goes_out_in_the_form_that_a_family_has(tmp_path):
+    record = cutaway.preset("modern-tiny")
+    native.save(build(record, seed=5), tmp_path / "own")
+    written = convert(tmp_path / "own", "hf", tmp_path / "hf")
+    assert written.notes == ["rows of q and k in the other order of RoPE's pairs"]
+    assert (logits(tmp_path / "own") - logits(tmp_path / "hf")).abs().max() < 1e-5
+    convert(tmp_path / "own", "gguf", tmp_path / "gguf")
+    assert (logits(tmp_path / "own") - logits(tmp_path / "gguf")).abs().max() < 1e-5
+
+
+def test_a_model_that_fits_no_family_is_refused_with_the_list(tmp_path):
+    native.save(build(cutaway.preset("textbook-tiny"), seed=5), tmp_path / "own")
+    with pytest.raises(CheckpointError) as caught:
+        convert(tmp_path / "own", "hf", tmp_path / "hf")
+    message = str(caught.value)
+    assert "no Hugging Face family can hold this model" in message and "\n" not in message
+    assert "embedding.positions is sinusoidal" in message and "own format" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "onnx"}, "known are hf and gguf"),
+        ({"to": "hf", "dtype": "Q8_0"}, "choose F32, F16, BF16"),
+        ({"to": "gguf", "dtype": "Q9"}, "choose F32, F16, BF16, Q8_0"),
+        ({"to": "hf", "family": "nosuch"}, "it does not fit nosuch"),
+    ],
+)
+def test_options_that_cannot_be(options, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        convert(GIVEN / "llama-a" / "model", out=tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_not_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    for out in (tmp_path / "out", tmp_path / "out" / "thesis.txt"):
+        with pytest.raises(CheckpointError, match="there is something already"):
+            convert(GIVEN / "llama-a" / "model", "hf", out)
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
+
+
+def test_values_too_large_for_the_type_are_named(tmp_path):
+    model = build(cutaway.preset("llama-tiny"), seed=0)
+    with torch.no_grad():
+        model.get_parameter("blocks.1.ffn.up_proj.weight")[3, 4] = 1e6
+    native.save(model, tmp_path / "own")
+    with pytest.raises(CheckpointError, match=r"layers.1.mlp.up_proj.weight has values too large for torch.float16"):
+        convert(tmp_path / "own", "hf", tmp_path / "hf", dtype="F16")
+    with pytest.raises(CheckpointError, match=r"blk.1.ffn_up.weight cannot be stored as F16"):
+        convert(tmp_path / "own", "gguf", tmp_path / "gguf", dtype="F16")
+    convert(tmp_path / "own", "hf", tmp_path / "hf", dtype="BF16")
+
+
+KILLED = """
+import sys, time
+from cutaway.checkpoints import safetensors_write, gguf_write, convert
+import cutaway.checkpoints.written as written
+read, n = written.Taken.read, 0
+def slow(self, place):
+    global n
+    n += 1
+    if n == 12:
+        print("half", flush=True)
+        time.sleep(60)
+    return read(self, place)
+written.Taken.read = slow
+convert.convert(sys.argv[1], sys.argv[2], sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("to", ["hf", "gguf"])
+def test_a_killed_conversion_leaves_nothing_that_loads(to, tmp_path):
+    source, out = GIVEN / "llama-a" / "model", tmp_path / "out"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, source, to, out], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"half\n"
+    process.kill()
+    process.wait()
+    left = list(tmp_path.iterdir())
+    assert left and out not in left
+    for path in left:
+        with pytest.raises(CheckpointError):
+            cutaway.load(path)
+    convert(source, to, out)  # the leftovers are in nobody's way
+    assert list(tmp_path.iterdir()) == [out]
+    cutaway.load(out, tokenizer=False)
+
+
+MEMORY = """
+import resource, sys
+import cutaway.checkpoints.convert as c
+import torch.nn.functional
+c.convert(sys.argv[3], sys.argv[2], sys.argv[4] + "-first")  # everything is imported and warm
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+c.convert(sys.argv[1], sys.argv[2], sys.argv[4])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.parametrize("to", ["hf", pytest.param("gguf", marks=pytest.mark.slow)])
+def test_a_tensor_at_a_time(to, tmp_path):
+    record = cutaway.preset("llama-tiny").replace(d_model=512)
+    record = spec.mapped(record, lambda v: v.replace(d_ff=4096) if isinstance(v, spec.Gated) else v)
+    record = record.replace(layers=(spec.Repeat(times=12, blocks=record.blocks[:1]),))
+    native.save(build(record, seed=0), tmp_path / "own")
+    size = (tmp_path / "own" / "model.safetensors").stat().st_size
+    arguments = [str(tmp_path / "own"), to, str(GIVEN / "llama-a" / "model"), str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, check=True)
+    assert size > 300e6
+    assert int(done.stdout) < 0.4 * size
