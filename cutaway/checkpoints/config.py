@@ -25,6 +25,7 @@ class Config:
         self.used: dict[str, Any] = {}
         self.defaulted: dict[str, Any] = {}
         self.ignored: dict[str, str] = {}
+        self.tables: list[Config] = []
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value (null counts as absent)."""
@@ -47,6 +48,26 @@ class Config:
             raise CheckpointError(f"{self.where}: {key.split('|')[0]} is missing, and nothing can stand for it")
         self.defaulted[key.split("|")[0]] = default
         return default
+
+    def also(self, key: str, other: str) -> None:
+        """`other` is a second name of `key`, from now on read under that; where both are there they must agree."""
+        if other not in self.data:
+            return
+        self.used[other] = self.data[other]
+        if self.has(key) and self.has(other) and self.data[key] != self.data[other]:
+            raise CheckpointError(
+                f"{self.where}: {key} is {self.data[key]!r} and {other} is {self.data[other]!r}, two names of one thing"
+            )
+        if not self.has(key):
+            self.data = self.data | {key: self.data[other]}
+
+    def inner(self, key: str) -> Config:
+        """A table inside this configuration, whose keys are accounted for along with the others."""
+        table = self.take(key, {})
+        if not isinstance(table, dict):
+            raise CheckpointError(f"{self.where}: {key} is {table!r}, expected a table")
+        self.tables.append(Config(table, f"{self.where}: {key}"))
+        return self.tables[-1]
 
     def nullable(self, key: str, absent: Any = _REQUIRED) -> Any:
         """The value of a key that may be null (then None); `absent`, noted, where there is no such key."""
@@ -95,6 +116,8 @@ class Config:
             for pattern, reason in reasons.items():
                 if key not in self.used and fnmatch.fnmatchcase(key, pattern):
                     self.ignored[key] = reason
+        for table in self.tables:
+            table.ignore(reasons)
 
     def finish(self) -> None:
         """Raises CheckpointError for keys that nobody took."""
@@ -106,6 +129,8 @@ class Config:
                 f"{self.where}: {', '.join(sorted(left))}{hint} not understood; a key that is not understood could "
                 "change what the model computes, so it is not loaded"
             )
+        for table in self.tables:
+            table.finish()
 
     def _typed(self, key: str, default: Any, kinds: Any, what: str) -> Any:
         value = self.take(key, default)

@@ -6,7 +6,6 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.rules import Rule, linear, same
 from cutaway.errors import CheckpointError
 
 LANGUAGE = ("ForCausalLM", "LMHeadModel")
@@ -24,9 +23,9 @@ def read_head(config: Config, language: spec.LanguageHead) -> spec.Head:
     if name == "" or name.endswith(LANGUAGE):
         return language
     if name.endswith(SEQUENCE):
-        return spec.ClassHead(**classes(config), pool="last", bias=False)
+        return spec.ClassHead(**classes(config), pool="last", bias=False, transform=language.transform)
     if name.endswith(TOKEN):
-        return spec.ClassHead(**classes(config), pool="none")
+        return spec.ClassHead(**classes(config), pool="none", transform=language.transform)
     if name.endswith(BARE) and "For" not in name and not name.endswith("HeadsModel"):
         return spec.VectorHead(transform=language.transform)
     raise CheckpointError(f"{config.where}: a head as {name} has it is not supported; load the model without it")
@@ -42,13 +41,9 @@ def write_head(head: spec.Head, stem: str, language: str = LANGUAGE[0]) -> dict[
     return {"architectures": [stem + BARE]}
 
 
-def head_rules(head: spec.Head, sequence: str = "score", token: str = "score", language: str = "lm_head") -> list[Rule]:
-    """The tensors of a head by the names of its last matrix in the three classes."""
-    if isinstance(head, spec.LanguageHead):
-        return [same(f"{language}.weight", "head.weight"), *([same(f"{language}.bias", "head.bias")] * head.bias)]
-    if isinstance(head, spec.ClassHead):
-        return linear(token if head.pool == "none" else sequence, "head.projection", head.bias)
-    return []
+def classifier(head: spec.Head, rows: str = "score", tokens: str = "classifier") -> dict[str, str]:
+    """The name of a classifier's matrix: one in classes of rows, another in classes of tokens."""
+    return {"head.projection": tokens if isinstance(head, spec.ClassHead) and head.pool == "none" else rows}
 
 
 def prefix(record: spec.Model, name: str) -> str:

@@ -15,6 +15,7 @@ from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, family_of
 from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.packed import check_packing, unpacked
+from cutaway.checkpoints.stacked import stacked
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
@@ -68,8 +69,9 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     record, config = read_spec(folder)
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
-    source = unpacked(open_weights(folder), config)
-    report = fill(model, source, family.rules(record), dtype, family.ignored_tensors, family.bare)
+    rules = family.rules(record)
+    source = stacked(unpacked(open_weights(folder), config), rules, family.bare)
+    report = fill(model, source, rules, dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
 
 

@@ -35,15 +35,16 @@ def table_rules(
     """A rule for every weight of a spec. A `*` in a name is the number of the layer (or expert) it stands for.
 
     Modules of ours that share a name of theirs are stacked in it, rows below rows. `ops` are what a weight goes
-    through besides its renaming, by our name. Files of a model without a head leave `prefix` out. `others` are rules
-    that no table can say: for weights without a name in it, or for a second layout of named ones.
+    through besides its renaming, by our name; under their name, all that it goes through, the cutting too. Files of a
+    model without a head leave `prefix` out. `others` are rules that no table can say: for weights without a name in it,
+    or for a second layout of named ones.
 
     Raises CheckpointError for a weight that has no name in the table and no other rule.
     """
     ops = {} if ops is None else ops
     bare = prefix if isinstance(record.head, spec.VectorHead) else ""
     stacked: dict[str, list[str]] = {}
-    shapes, steps = spec.weights(record), {}
+    shapes, steps, whole = spec.weights(record), {}, {}
     elsewhere = {name for rule in others for name in rule.ours}
     for ours in shapes:
         key = re.sub(r"\.\d+(?=\.)", ".*", ours)
@@ -52,16 +53,17 @@ def table_rules(
             if ours in elsewhere:
                 continue
             raise CheckpointError(f"{ours}: such a weight has no name in the files of this family")
-        theirs = names[key] if key in names else f"{names[module]}.{leaf}"
+        pattern = theirs = names[key] if key in names else f"{names[module]}.{leaf}"
         for number in re.findall(r"\.(\d+)(?=\.)", ours):
             theirs = theirs.replace("*", number, 1)
         theirs = theirs.removeprefix(bare)
         stacked.setdefault(theirs, []).append(ours)
         steps[theirs] = ops.get(key, ops.get(module, ()))
+        whole[theirs] = ops.get(pattern, ops.get(names.get(module, ""), ()))
     rules = []
     for theirs, ours in stacked.items():
         cut = (Split(tuple(shapes[name][0] for name in ours)),) if len(ours) > 1 else ()
-        rules.append(Rule(theirs, tuple(ours), (*cut, *steps[theirs])))
+        rules.append(Rule(theirs, tuple(ours), whole[theirs] or (*cut, *steps[theirs])))
     rules += [replace(rule, theirs=rule.theirs.removeprefix(bare)) for rule in others]
     if isinstance(record.head, spec.LanguageHead) and record.head.tied:
         rules.append(same(f"{names['head']}.weight", "head.weight"))  # some files hold the tied table twice

@@ -12,15 +12,17 @@ Layout = Literal["halves", "interleaved"]
 
 
 def read_rope(
-    config: Config, head_dim: int, base: float = 10000.0, layout: Layout = "halves", layer_type: str = ""
-) -> spec.RoPE:
+    config: Config, head_dim: int, base: float = 10000.0, layout: Layout = "halves", layer_type: str = "",
+    share: float = 1.0,
+) -> spec.RoPE:  # fmt: skip
     """RoPE from `rope_parameters` (v5: a table, or one a layer type) or `rope_theta` and `rope_scaling` (v4).
 
-    `base` is the architecture's own default, taken and noted where the file has none.
+    `base` and `share`, the rotated part of a head, are the architecture's own defaults, taken and noted where the file
+    has none.
     """
     table = _table(config, layer_type)
     theta = _either(table, config, "rope_theta", base)
-    share = _either(table, config, "partial_rotary_factor", 1.0)
+    share = _either(table, config, "partial_rotary_factor", share)
     rotary_dim = int(head_dim * share)
     turned = "head" if rotary_dim == head_dim else rotary_dim
     record = spec.RoPE(base=theta, rotary_dim=turned, layout=layout, scaling=_scaling(table, config))

@@ -110,6 +110,19 @@ class Strided:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Tensors in another order: ours number i is theirs number order[i]."""
+
+    order: tuple[int, ...]
+
+    def read(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [tensors[i] for i in self.order]
+
+    def write(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [tensors[self.order.index(i)] for i in range(len(tensors))]
+
+
+@dataclass(frozen=True)
 class PairRows:
     """Rows of each head from neighbouring pairs (theirs) to half-and-half (ours): the two layouts of RoPE."""
 
@@ -126,7 +139,8 @@ class PairRows:
 class Rule:
     """Their tensor `theirs` is our tensors `ours`, through `ops` in reading order.
 
-    A `spare` one is read only where no other rule has filled ours, and may differ from what did.
+    A `spare` one is read only where no other rule has filled ours, and may differ from what did. A `*` in `theirs`
+    stands for 0, 1, ...: tensors that are one with a leading axis here.
     """
 
     theirs: str
@@ -153,6 +167,12 @@ class Rule:
         (tensor,) = back
         return tensor.contiguous()
 
+    def pieces(self, tensor: Tensor) -> dict[str, Tensor]:
+        """What `write` gave, under the names that it has in a file."""
+        if "*" not in self.theirs:
+            return {self.theirs: tensor}
+        return {self.theirs.replace("*", str(i)): piece for i, piece in enumerate(tensor.unbind(0))}
+
 
 def same(theirs: str, ours: str, *ops: Op) -> Rule:
     """A rule from one tensor to one."""
@@ -169,14 +189,6 @@ def fused(theirs: str, ours: Sequence[str], op: Op, bias: bool) -> list[Rule]:
     """One matrix that holds several of ours, rows cut by `op`; the bias is cut alike."""
     names = ("weight", "bias") if bias else ("weight",)
     return [Rule(f"{theirs}.{name}", tuple(f"{each}.{name}" for each in ours), (op,)) for name in names]
-
-
-def transposed(rules: list[Rule]) -> list[Rule]:
-    """The same rules for matrices that stand [in, out]; biases stay as they are."""
-    return [
-        Rule(rule.theirs, rule.ours, (Transpose(), *rule.ops)) if rule.theirs.endswith("weight") else rule
-        for rule in rules
-    ]
 
 
 def renames(record: spec.Model, table: Mapping[str, str], top: str = "") -> list[Rule]:
@@ -197,21 +209,12 @@ def renames(record: spec.Model, table: Mapping[str, str], top: str = "") -> list
     return rules
 
 
-def fused_qkv(record: spec.Decoder, theirs: str, op: Op) -> list[Rule]:
-    """One matrix for q, k and v in each layer, cut by `op`; `*` in its name stands for the number of the layer."""
-    rules = []
-    for i, block in enumerate(record.blocks):
-        ours = [f"blocks.{i}.attn.{name}_proj" for name in "qkv"]
-        rules += fused(theirs.replace("*", str(i)), ours, op, block.branches[0].part.q_bias)
-    return rules
-
-
 def written(rules: Iterable[Rule], state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors from our state: each of ours once, by the first rule that names it and whose tensors are there."""
     out: dict[str, Tensor] = {}
     done: set[str] = set()
     for rule in rules:
         if all(name in state for name in rule.ours) and not done.issuperset(rule.ours):
-            out[rule.theirs] = rule.write([state[name] for name in rule.ours])
+            out |= rule.pieces(rule.write([state[name] for name in rule.ours]))
             done.update(rule.ours)
     return out

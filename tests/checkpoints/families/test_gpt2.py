@@ -61,7 +61,6 @@ def test_files_of_2019(tmp_path):
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"architectures": ["GPT2DoubleHeadsModel"]}, "GPT2DoubleHeadsModel"),
         ({"activation_function": "mish"}, "activation_function is 'mish'"),
-        ({"n_ctx": 12}, "n_ctx is 12"),
     ],
 )
 def test_what_is_refused(changes, message, tmp_path):
