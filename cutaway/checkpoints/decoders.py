@@ -150,12 +150,12 @@ def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, A
     }  # fmt: skip
 
 
-def write_masks(record: spec.Model) -> dict[str, Any]:
-    """`layer_types` and `sliding_window`."""
+def write_masks(record: spec.Model, unused: int | None = None) -> dict[str, Any]:
+    """`layer_types` and `sliding_window`, which is `unused` where no layer slides."""
     windows = [_window(part.mask) for part in _attentions(record.blocks)]
     return {
         "layer_types": [FULL if window is None else SLIDING for window in windows],
-        "sliding_window": next((window for window in windows if window is not None), None),
+        "sliding_window": next((window for window in windows if window is not None), unused),
     }
 
 

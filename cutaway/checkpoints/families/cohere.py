@@ -78,7 +78,7 @@ def cohere_config(record: spec.Model) -> dict[str, Any]:
 
 def cohere2_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
-    return _written(record, "cohere2", "Cohere2") | decoders.write_masks(record)
+    return _written(record, "cohere2", "Cohere2") | decoders.write_masks(record, record.context_length)
 
 
 def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def gemma_config(record: spec.Model) -> dict[str, Any]:
 def gemma2_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
     attn, _ = decoders.first_parts(record)
-    return written(record, "gemma2", "Gemma2") | decoders.write_masks(record) | write_scalars(record) | {
+    masks = decoders.write_masks(record, record.context_length)
+    return written(record, "gemma2", "Gemma2") | masks | write_scalars(record) | {
         "attn_logit_softcapping": None if attn.soft_cap == "none" else attn.soft_cap,
     }  # fmt: skip
 

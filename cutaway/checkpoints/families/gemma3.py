@@ -65,7 +65,9 @@ def _both_ways(mask: Any) -> Any:
 def to_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
     stem = "Gemma3" if isinstance(record.head, spec.LanguageHead) else "Gemma3Text"
-    masks = decoders.write_masks(record) | {"use_bidirectional_attention": isinstance(record, spec.Encoder)}
+    masks = decoders.write_masks(record, record.context_length) | {
+        "use_bidirectional_attention": isinstance(record, spec.Encoder)
+    }
     return written(record, "gemma3_text", stem) | masks | decoders.write_ropes(record) | write_scalars(record)
 
 

@@ -51,7 +51,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 def ministral_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
-    return _written(record, "ministral", "Ministral") | decoders.write_masks(record)
+    return _written(record, "ministral", "Ministral") | decoders.write_masks(record, record.context_length)
 
 
 def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:

@@ -80,7 +80,11 @@ def olmo2_config(record: spec.Model) -> dict[str, Any]:
 
 def olmo3_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
-    return _written(record, "olmo3", "Olmo3") | decoders.write_masks(record) | decoders.write_ropes(record)
+    return (
+        _written(record, "olmo3", "Olmo3")
+        | decoders.write_masks(record, record.context_length)
+        | decoders.write_ropes(record)
+    )
 
 
 def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:

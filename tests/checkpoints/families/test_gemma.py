@@ -1,0 +1,130 @@
+"""Gemma, Gemma 2 and Gemma 3 against transformers: masks, caps, scales, rotations, and the way back out."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma2ForTokenClassification,
+    Gemma2Model,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Gemma3TextForSequenceClassification,
+    Gemma3TextModel,
+    GemmaConfig,
+    GemmaForCausalLM,
+)
+
+from cutaway.checkpoints import hf
+from cutaway.errors import CheckpointError
+from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
+from tests.checkpoints.families.tiny import rewrite, same_logits, tiny
+
+TYPES = ["full_attention", "sliding_attention", "full_attention"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"head_dim": 12, "attention_bias": True, "tie_word_embeddings": False, "rms_norm_eps": 2e-3},
+        {"num_key_value_heads": 1, "hidden_act": "gelu", "rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+    ],
+)
+def test_gemma_both_ways(changes, tmp_path):
+    both_ways(GemmaForCausalLM, GemmaConfig(**SMALL | {"head_dim": 8} | changes), tmp_path)
+    same_spec_when_older(tmp_path / "in", hidden_activation=None)
+
+
+def gemma2(**changes):
+    return Gemma2Config(**SMALL | {"head_dim": 8, "sliding_window": 5, "query_pre_attn_scalar": 8} | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 1.5},
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 30},
+        {"head_dim": 12, "attention_bias": True, "layer_types": TYPES, "query_pre_attn_scalar": 144},
+        {"hidden_activation": "silu", "num_hidden_layers": 4, "tie_word_embeddings": False},
+    ],
+)
+def test_gemma2_both_ways(changes, tmp_path):
+    both_ways(Gemma2ForCausalLM, gemma2(**changes), tmp_path)
+    drop = () if "layer_types" in changes else ("layer_types",)
+    same_spec_when_older(tmp_path / "in", drop, hidden_act="gelu_pytorch_tanh", cache_implementation="hybrid")
+
+
+@pytest.mark.parametrize("model_class", [Gemma2Model, Gemma2ForTokenClassification])
+def test_other_heads(model_class, tmp_path):
+    both_ways(model_class, gemma2(num_labels=3), tmp_path)
+
+
+def gemma3(**changes):
+    return Gemma3TextConfig(**SMALL | {"head_dim": 8, "sliding_window": 5, "query_pre_attn_scalar": 8} | changes)
+
+
+ROPES = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layer_types": TYPES, "rope_parameters": ROPES},
+        {"layer_types": TYPES, "rope_parameters": dict(reversed(ROPES.items())), "query_pre_attn_scalar": 24},
+        {"head_dim": 12, "attention_bias": True, "final_logit_softcapping": 1.5, "tie_word_embeddings": False},
+        {"num_hidden_layers": 8, "rms_norm_eps": 2e-3},
+        {"layer_types": ["full_attention"] * 3},
+    ],
+)
+def test_gemma3_both_ways(changes, tmp_path):
+    both_ways(Gemma3ForCausalLM, gemma3(**changes), tmp_path)
+
+
+def test_gemma3_in_the_older_layout(tmp_path):
+    folder = tiny(Gemma3ForCausalLM, gemma3(layer_types=TYPES, rope_parameters=ROPES), tmp_path)
+    newer = hf.read_spec(folder)[0]
+    local = {"rope_local_base_freq": 50.0, "rope_theta": 5000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    rewrite(folder, ("rope_parameters", "layer_types", "_sliding_window_pattern"), **local, sliding_window_pattern=6)
+    assert [layer.branches[0].part.mask.kind for layer in hf.read_spec(folder)[0].blocks] == ["sliding"] * 3
+    assert hf.read_spec(rewrite(folder, layer_types=TYPES))[0] == newer
+    same_logits(folder)
+
+
+def test_gemma3_that_looks_both_ways_is_an_encoder(tmp_path):
+    folder = tiny(Gemma3TextModel, gemma3(layer_types=TYPES, use_bidirectional_attention=True), tmp_path / "in")
+    rewrite(folder, sliding_window=6)  # saving halves it, opening halves it again
+    model = same_logits(folder)
+    assert model.spec.kind == "encoder"
+    assert [block.branches[0].part.mask.kind for block in model.spec.blocks] == ["full", "two_sided", "full"]
+
+
+def test_classes_of_gemma3(tmp_path):
+    both_ways(Gemma3TextForSequenceClassification, gemma3(num_labels=3), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "changes", "message"),
+    [
+        (GemmaForCausalLM, GemmaConfig(**SMALL, head_dim=8), {"use_bidirectional_attention": True}, "bidirectional"),
+        (GemmaForCausalLM, GemmaConfig(**SMALL, head_dim=8), {"hidden_activation": "relu"}, "hidden_activation is"),
+        (Gemma2ForCausalLM, gemma2(), {"sliding_window": None}, "sliding_window is missing"),
+        (Gemma2ForCausalLM, gemma2(), {"use_bidirectional_attention": True}, "bidirectional"),
+        (Gemma3ForCausalLM, gemma3(), {"use_bidirectional_attention": True}, "runs both ways"),
+        (Gemma3ForCausalLM, gemma3(), {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+        (
+            Gemma3ForCausalLM,
+            gemma3(),
+            {"rope_parameters": {"rope_theta": 1.0}},
+            "rope_parameters.full_attention is None",
+        ),
+    ],
+)
+def test_what_is_refused(model_class, config, changes, message, tmp_path):
+    folder = rewrite(tiny(model_class, config, tmp_path), **changes)
+    with pytest.raises(CheckpointError, match=message):
+        hf.read_spec(folder)
