@@ -24,7 +24,7 @@ def load_gguf(path: str) -> cutaway.Loaded:
 
 
 def tensor(values: np.ndarray | None) -> torch.Tensor | None:
-    return None if values is None else torch.as_tensor(values)
+    return None if values is None else torch.tensor(values)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.models import build
 from cutaway.parts.norms import RMSNorm
-from cutaway.parts.positions import rope_frequencies
+from cutaway.parts.positions import rope_factor, rope_frequencies
 
 Change = Callable[[Tensor], Tensor]
 
@@ -103,32 +103,29 @@ def _plus(x: Tensor, step: float) -> Tensor:
 
 
 def listed_divisors(form: Form) -> Form | None:
-    """Llama 3's scaling as the list of numbers by which it divides the frequencies."""
-    found = False
-
-    def change(value: spec.Record) -> spec.Record:
-        nonlocal found
-        match value:
-            case spec.MultiHead(positions=spec.RoPE(scaling=spec.Llama3Scaling() as scaling) as rope):
-                found = True
-                n = spec.sizes(value, form.record.d_model)
-                turned = n.head_dim if rope.rotary_dim == "head" else rope.rotary_dim
-                plain = rope_frequencies(rope.replace(scaling=spec.NoScaling()), turned, 0)
-                divisors = tuple(a / b for a, b in zip(plain, rope_frequencies(rope, turned, 0), strict=True))
-                listed = spec.LongRopeScaling(
-                    short_factors=divisors, long_factors=divisors, factor=1.0, attention_factor=1.0,
-                    original_length=_length(form.record, scaling),
-                )  # fmt: skip
-                return value.replace(positions=rope.replace(scaling=listed))
-        return value
-
-    out = _with(form, change, {}, "RoPE's scaling as a list of divisors")
-    return out if found else None
+    """Llama 3's scaling as the list of its divisors, and LongRoPE's factor on cos and sin as a number."""
+    record = spec.mapped(form.record, lambda value: _listed(value, form.record))
+    if record == form.record:
+        return None
+    return Form(record, form.changes, (*form.said, "RoPE's scaling as numbers"))
 
 
-def _length(record: spec.Model, scaling: Any) -> int:
-    length = record.context_length if not isinstance(record, spec.EncoderDecoder) else "unlimited"
-    return scaling.original_length if length == "unlimited" else length
+def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
+    match value:
+        case spec.MultiHead(positions=spec.RoPE(scaling=spec.Llama3Scaling() as scaling) as rope):
+            turned = spec.sizes(value, record.d_model).head_dim if rope.rotary_dim == "head" else rope.rotary_dim
+            plain = rope_frequencies(rope.replace(scaling=spec.NoScaling()), turned, 0)
+            divisors = tuple(a / b for a, b in zip(plain, rope_frequencies(rope, turned, 0), strict=True))
+            length = scaling.original_length
+            if not isinstance(record, spec.EncoderDecoder) and record.context_length != "unlimited":
+                length = record.context_length
+            listed = spec.LongRopeScaling(
+                short_factors=divisors, long_factors=divisors, original_length=length, factor=1.0, attention_factor=1.0
+            )
+            return value.replace(positions=rope.replace(scaling=listed))
+        case spec.RoPE(scaling=spec.LongRopeScaling() as scaling):
+            return value.replace(scaling=scaling.replace(factor=1.0, attention_factor=rope_factor(value)))
+    return value
 
 
 def _with(form: Form, change: Callable[[Any], Any], changes: dict[str, tuple[Change, ...]], said: str) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -46,23 +47,29 @@ def read_rope(config: Config, head_dim: int, layout: Literal["halves", "interlea
 
 
 def _scaling(config: Config) -> Any:
+    """llama.cpp multiplies cos and sin by `attn_factor`, and with YaRN by 0.1 ln(factor) + 1 as well."""
     kind, length = config.take("rope.scaling.type", "none"), config.integer("context_length")
-    divisors = {name: config.take(name, None) for name in ("rope_freqs", "rope_factors_long", "rope_factors_short")}
     original = config.integer("rope.scaling.original_context_length", length)
     attention = config.number("rope.scaling.attn_factor", 1.0)
-    if divisors["rope_freqs"] is not None and kind == "none":
-        return _divided(divisors["rope_freqs"], divisors["rope_freqs"], length, 1.0)
-    if divisors["rope_factors_long"] is not None and divisors["rope_factors_short"] is not None:
-        return _divided(divisors["rope_factors_short"], divisors["rope_factors_long"], original, attention)
-    if kind in ("none", "longrope"):
+    if kind == "none" and config.has("rope_freqs"):
+        return _divided(config.take("rope_freqs"), config.take("rope_freqs"), length, 1.0)
+    if kind in ("none", "longrope") and config.has("rope_factors_long"):
+        return _divided(config.take("rope_factors_short"), config.take("rope_factors_long"), original, attention)
+    if kind == "none":
         return spec.NoScaling()
-    factor = config.number("rope.scaling.factor")
     if kind == "linear":
-        return spec.LinearScaling(factor=factor)
+        return spec.LinearScaling(factor=config.number("rope.scaling.factor"))
     if kind == "yarn":
-        return spec.YarnScaling(factor=factor, original_length=original)
+        factor = config.number("rope.scaling.factor")
+        return spec.YarnScaling(
+            factor=factor, original_length=original,
+            attention_factor="auto" if attention == 1.0 else attention * (0.1 * math.log(factor) + 1),
+            beta_fast=config.number("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=config.number("rope.scaling.yarn_beta_slow", 1.0),
+        )  # fmt: skip
     raise CheckpointError(
-        f"{config.where}: rope.scaling.type {kind!r} is not known; known are none, linear, yarn, longrope"
+        f"{config.where}: rope.scaling.type {kind!r} cannot be read here; known are none, linear, yarn, and longrope "
+        "with the tensors rope_factors_short and rope_factors_long"
     )
 
 

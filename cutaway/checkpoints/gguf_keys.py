@@ -6,6 +6,7 @@ that its reading takes, where the same spec comes back from them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cutaway import spec
@@ -138,6 +139,8 @@ def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
                 "rope.scaling.original_context_length": scaling.original_length,
                 "rope.scaling.yarn_beta_fast": scaling.beta_fast, "rope.scaling.yarn_beta_slow": scaling.beta_slow,
             }  # fmt: skip
+            if scaling.attention_factor != "auto":
+                keys["rope.scaling.attn_factor"] = scaling.attention_factor / (0.1 * math.log(scaling.factor) + 1)
         case spec.LongRopeScaling() as scaling if scaling.short_factors == scaling.long_factors:
             keys["rope_freqs"] = list(scaling.short_factors)
         case spec.LongRopeScaling() as scaling:
