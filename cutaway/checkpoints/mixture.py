@@ -70,14 +70,16 @@ def dense_layers(record: spec.Model) -> list[int]:
     return [index for index in range(len(record.blocks)) if index not in with_experts]
 
 
-def fused_rules(record: spec.Model, theirs: str = EXPERTS, first: str = "gate_up_proj") -> list[Rule]:
-    """Gated experts of a layer in two tensors: [E, 2 F, D] with the gates' rows first, and `down_proj` [E, D, F]."""
+def fused_rules(
+    record: spec.Model, inner: str = f"{EXPERTS}.gate_up_proj", outer: str = f"{EXPERTS}.down_proj"
+) -> list[Rule]:
+    """Gated experts of a layer in two tensors: `inner` [E, 2 F, D] with the gates' rows first, `outer` [E, D, F]."""
     out = []
     for index, part in mixtures(record):
-        top, width = theirs.replace("*", str(index)), part.expert.d_ff
         ours = [f"blocks.{index}.ffn.experts.{number}" for number in range(part.n_experts)]
-        inner = tuple(f"{expert}.{name}.weight" for expert in ours for name in GATED[:2])
-        outer = tuple(f"{expert}.down_proj.weight" for expert in ours)
-        out.append(Rule(f"{top}.{first}", inner, (Unstack(), Split((width, width)))))
-        out.append(Rule(f"{top}.down_proj", outer, (Unstack(),)))
+        first = tuple(f"{expert}.{name}.weight" for expert in ours for name in GATED[:2])
+        last = tuple(f"{expert}.down_proj.weight" for expert in ours)
+        width = part.expert.d_ff
+        out.append(Rule(inner.replace("*", str(index)), first, (Unstack(), Split((width, width)))))
+        out.append(Rule(outer.replace("*", str(index)), last, (Unstack(),)))
     return out

@@ -1,4 +1,4 @@
-"""Granite: as Llama, with a factor on the embedding, the scores, each branch and the logits."""
+"""Granite, dense or with experts: as Llama, with a factor on the embedding, the scores, each branch and the logits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,46 @@ from cutaway.checkpoints import decoders
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.mixture import (
+    TRAINING,
+    fused_rules,
+    one_mixture,
+    read_expert,
+    read_load_balance,
+    write_load_balance,
+)
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
+EXPERTS = "model.layers.*.block_sparse_moe"
+
 
 def to_spec(config: Config) -> spec.Model:
-    """config.json to a spec; attention_multiplier is the whole factor on the scores."""
+    """config.json to a spec."""
+    return _decoder(config, decoders.read_gated(config, config.flag("mlp_bias", False)))
+
+
+def mixture_spec(config: Config) -> spec.Model:
+    """config.json to a spec with experts, weighed by a softmax over the chosen alone."""
+    ffn = spec.MixtureOfExperts(
+        n_experts=config.integer("num_local_experts|num_experts"),
+        n_active=config.integer("num_experts_per_tok"),
+        expert=read_expert(config, "intermediate_size"),
+        router=spec.Router(score="softmax_after"),
+        load_balance=read_load_balance(config),
+    )
+    return _decoder(config, ffn)
+
+
+def _decoder(config: Config, ffn: spec.Gated | spec.MixtureOfExperts) -> spec.Decoder:
+    """attention_multiplier is the whole factor on the scores."""
     shape, scale = decoders.read_shape(config), config.number("attention_multiplier", 1.0)
     attn = spec.MultiHead(
         **shape.heads, **decoders.biases(config.flag("attention_bias", False)),
         positions=read_rope(config, shape.head_dim), scale="auto" if scale == shape.head_dim**-0.5 else scale,
     )  # fmt: skip
     norm = spec.RMSNorm(eps=config.number("rms_norm_eps"))
-    ffn = decoders.read_gated(config, config.flag("mlp_bias", False))
     residual = spec.Add(scale=config.number("residual_multiplier", 1.0))
     stages = (stage.replace(residual=residual) for stage in sequential(attn, ffn, norm).stages)
     head = spec.LanguageHead(tied=False, logit_factor=1 / config.number("logits_scaling", 1.0))
@@ -35,12 +61,32 @@ def rules(record: spec.Model) -> list[Rule]:
     return table_rules(record, USUAL)
 
 
+def mixture_rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names; the experts of a layer stand in two tensors."""
+    names = {**USUAL, "blocks.*.ffn.router": f"{EXPERTS}.router.layer"}
+    files = fused_rules(record, f"{EXPERTS}.input_linear.weight", f"{EXPERTS}.output_linear.weight")
+    classes = fused_rules(record, f"{EXPERTS}.experts.gate_up_proj", f"{EXPERTS}.experts.down_proj")
+    return table_rules(record, names, others=files + classes)
+
+
 def to_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
+    _, ffn = decoders.first_parts(record)
+    return decoders.write_decoder(record, "granite", "Granite") | _multipliers(record) | {"mlp_bias": ffn.up_bias}
+
+
+def mixture_config(record: spec.Model) -> dict[str, Any]:
+    """A spec with experts to config.json."""
+    part = one_mixture(record)
+    out = decoders.write_decoder(record, "granitemoe", "GraniteMoe") | _multipliers(record) | write_load_balance(part)
+    return out | {"num_local_experts": part.n_experts, "num_experts_per_tok": part.n_active}
+
+
+def _multipliers(record: spec.Model) -> dict[str, Any]:
+    attn, _ = decoders.first_parts(record, network=decoders.WITH_EXPERTS)
     residual, head = record.blocks[0].stages[0].residual, record.head
-    return decoders.write_decoder(record, "granite", "Granite") | {
-        "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
+    return {
+        "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "embedding_multiplier": record.embedding.factor,
         "attention_multiplier": spec.sizes(attn, record.d_model).scale,
         "residual_multiplier": residual.scale if isinstance(residual, spec.Add) else None,
@@ -48,4 +94,14 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("granite",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+def _renamed(name: str) -> str:
+    return name.replace(".router.layer.", ".router.")
+
+
+FAMILIES = (
+    Family(("granite",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(
+        ("granitemoe",), mixture_spec, mixture_rules, mixture_config, ("*rotary_emb.inv_freq",), _renamed, "model.",
+        ignored_keys=TRAINING,
+    ),
+)  # fmt: skip
