@@ -1,0 +1,163 @@
+"""What a spec says, aspect by aspect in plain words; two specs are compared by it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cutaway.spec import words
+from cutaway.spec.block import Block, Branch, Stage
+from cutaway.spec.model import EncoderDecoder, Model, stacks
+from cutaway.spec.norms import NoNorm
+
+KINDS = {
+    "decoder": "decoder-only", "prefix": "one stack that sees all of a prefix", "encoder": "encoder",
+    "encoder_decoder": "encoder and decoder",
+}  # fmt: skip
+PARTS = {"attn": "attention", "cross": "cross-attention", "ffn": "feed-forward"}
+PLACES = {"norm": "before {}", "norm_in": "before {}", "norm_out": "after {}", "norm_sum": "on the sum after {}"}
+EVERY = {"norm": "each stage", "norm_in": "each part", "norm_out": "each part", "norm_sum": "each stage"}
+
+
+class Difference(NamedTuple):
+    """One aspect in which two specs differ, and what each says."""
+
+    aspect: str
+    first: str
+    second: str
+
+
+def differences(first: Model, second: Model) -> list[Difference]:
+    """What differs, in words; where only digits beyond those said differ, the fields themselves. Names are not told.
+
+    >>> from cutaway.spec.presets import preset
+    >>> differences(preset("gpt2"), preset("gpt2-medium"))[0]
+    Difference(aspect='width', first='768', second='1,024')
+    """
+    said = facts(first), facts(second)
+    aspects = [*said[0], *(aspect for aspect in said[1] if aspect not in said[0])]
+    pairs = [(aspect, *(each.get(aspect, "") or "none" for each in said)) for aspect in aspects]
+    found = [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
+    return found or _fields(first, second)
+
+
+def facts(spec: Model) -> dict[str, str]:
+    """Every aspect of a spec; what is not there is ''."""
+    out = {"model": KINDS[spec.kind], "width": words.number(spec.d_model)}
+    if isinstance(spec, EncoderDecoder):
+        out["tables"] = "one for both sides" if spec.shared_embedding else "one for each side"
+    for prefix, stack in stacks(spec).items():
+        side = prefix.replace(".", ": ")
+        out |= {f"{side}{aspect}": said for aspect, said in _stack(stack, spec.d_model).items()}
+    rates = [f"{name} {words.number(rate)}" for name, rate in spec.dropout if rate]
+    out |= {"head": words.head(spec.head), "dropout in training": ", ".join(rates)}
+    return out | {"generation": words.listed(spec.generation)}
+
+
+def block_facts(block: Block, d_model: int) -> dict[str, str]:
+    """Every aspect of a layer."""
+    out: dict[str, str] = {}
+    for branch in block.branches:
+        if branch.name == "ffn":
+            out["feed-forward"] = words.feed_forward(branch.part)
+        else:
+            said = words.attention(branch.part, d_model)
+            out |= {f"{PARTS[branch.name]} {aspect}": text for aspect, text in said.items()}
+    out["order"] = ", then ".join(_named(stage, " beside ") for stage in block.stages)
+    residuals = [(_named(stage), words.residual(stage.residual)) for stage in block.stages]
+    return out | _norms(block) | {"residual": _alike(residuals)}
+
+
+def by_layer(said: list[str]) -> str:
+    """What each layer says: once where all agree, else with the layers; of most layers last, as the others."""
+    where: dict[str, list[int]] = {}
+    for index, text in enumerate(said):
+        where.setdefault(text or "none", []).append(index)
+    if len(where) == 1:
+        return said[0]
+    *few, most = sorted(where, key=lambda text: len(where[text]))
+    return "; ".join([*(f"{text} in layers {_layers(where[text])}" for text in few), f"{most} in the others"])
+
+
+def _stack(stack: Any, d_model: int) -> dict[str, str]:
+    context = stack.context_length
+    out = {
+        "layers": str(len(stack.blocks)), "vocabulary": words.number(stack.vocab_size),
+        "context": context if isinstance(context, str) else words.number(context),
+        **words.embedding(stack.embedding, d_model),
+    }  # fmt: skip
+    layers = [block_facts(block, d_model) for block in stack.blocks]
+    aspects = dict.fromkeys(aspect for layer in layers for aspect in layer)
+    out |= {aspect: by_layer([layer.get(aspect, "") for layer in layers]) for aspect in aspects}
+    relative = out.pop("attention positions", "")
+    out["positions"] = " and ".join(filter(None, (out["positions"], relative)))
+    return out | {"final norm": words.norm(stack.final_norm)}
+
+
+def _norms(block: Block) -> dict[str, str]:
+    """Which norms a layer has, and where."""
+    found = [
+        (place, _named(stage) if place in ("norm", "norm_sum") else PARTS[branch.name], words.norm(record))
+        for stage in block.stages
+        for branch, place, record in _placed(stage)
+    ]
+    kinds = dict.fromkeys(kind for _, _, kind in found)
+    each = [frozenset(place for _, place, _ in _placed(stage)) for stage in block.stages]
+    everywhere = len(set(each)) == 1 and all(len(_placed(stage)) == _full(stage, each[0]) for stage in block.stages)
+    spelled = [f"{PLACES[place].format(target)}" for place, target, _ in found]
+    if everywhere:
+        spelled = [PLACES[place].format(EVERY[place]) for place in PLACES if place in each[0]]
+    alone = next(iter(kinds), "none") if len(kinds) < 2 else ""
+    split = "; ".join(f"{kind} {PLACES[place].format(target)}" for place, target, kind in found)
+    return {"norm": alone or split, "norm placement": " and ".join(spelled) or "nowhere"}
+
+
+def _placed(stage: Stage) -> list[tuple[Branch, str, Any]]:
+    """The norms of a stage that are there: the branch they belong to, the place, the record."""
+    own = [(stage.branches[0], place, getattr(stage, place)) for place in ("norm", "norm_sum")]
+    inner = [(branch, place, getattr(branch, place)) for branch in stage.branches for place in ("norm_in", "norm_out")]
+    return [each for each in own + inner if not isinstance(each[2], NoNorm)]
+
+
+def _full(stage: Stage, places: frozenset[str]) -> int:
+    """How many norms a stage has that has all its branches normed at these places."""
+    return sum(1 if place in ("norm", "norm_sum") else len(stage.branches) for place in places)
+
+
+def _named(stage: Stage, between: str = " and ") -> str:
+    return between.join(PARTS[branch.name] for branch in stage.branches)
+
+
+def _alike(said: list[tuple[str, str]]) -> str:
+    """The one text, or each with its label."""
+    if len({text for _, text in said}) == 1:
+        return said[0][1]
+    return "; ".join(f"{label}: {text}" for label, text in said)
+
+
+def _layers(indices: list[int]) -> str:
+    """Layers 0–4, 7; or 5, 11 … 29 where they are evenly spaced."""
+    steps = {b - a for a, b in zip(indices, indices[1:], strict=False)}
+    if len(indices) > 2 and len(steps) == 1 and steps != {1}:
+        return f"{indices[0]}, {indices[1]} … {indices[-1]}"
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _fields(first: Model, second: Model) -> list[Difference]:
+    """Fields that differ though the words for them do not."""
+    flat = _flat(first.plain(full=True)), _flat(second.plain(full=True))
+    pairs = [(path, *(str(each.get(path, "none")) for each in flat)) for path in flat[0] | flat[1] if path != "name"]
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
+
+
+def _flat(data: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(data, dict):
+        return {k: v for key, value in data.items() for k, v in _flat(value, f"{path}.{key}".strip(".")).items()}
+    if isinstance(data, list):
+        return {k: v for i, value in enumerate(data) for k, v in _flat(value, f"{path}.{i}").items()}
+    return {path: data}
