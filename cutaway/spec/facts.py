@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from cutaway.spec import words
 from cutaway.spec.block import Block, Branch, Stage
+from cutaway.spec.compare import differences
 from cutaway.spec.model import EncoderDecoder, Model, stacks
 from cutaway.spec.norms import NoNorm
 
@@ -26,18 +27,18 @@ class Difference(NamedTuple):
     second: str
 
 
-def differences(first: Model, second: Model) -> list[Difference]:
+def compared(first: Model, second: Model) -> list[Difference]:
     """What differs, in words; where only digits beyond those said differ, the fields themselves. Names are not told.
 
     >>> from cutaway.spec.presets import preset
-    >>> differences(preset("gpt2"), preset("gpt2-medium"))[0]
+    >>> compared(preset("gpt2"), preset("gpt2-medium"))[0]
     Difference(aspect='width', first='768', second='1,024')
     """
     said = facts(first), facts(second)
     aspects = [*said[0], *(aspect for aspect in said[1] if aspect not in said[0])]
     pairs = [(aspect, *(each.get(aspect, "") or "none" for each in said)) for aspect in aspects]
     found = [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
-    return found or _fields(first, second)
+    return found or [Difference(path, str(a), str(b)) for path, a, b in differences(first, second, tolerance=0.0)]
 
 
 def facts(spec: Model) -> dict[str, str]:
@@ -75,7 +76,7 @@ def by_layer(said: list[str]) -> str:
     if len(where) == 1:
         return said[0]
     *few, most = sorted(where, key=lambda text: len(where[text]))
-    return "; ".join([*(f"{text} in layers {_layers(where[text])}" for text in few), f"{most} in the others"])
+    return "; ".join([*(f"{text} in {_layers(where[text])}" for text in few), f"{most} in the others"])
 
 
 def _stack(stack: Any, d_model: int) -> dict[str, str]:
@@ -135,29 +136,16 @@ def _alike(said: list[tuple[str, str]]) -> str:
 
 
 def _layers(indices: list[int]) -> str:
-    """Layers 0–4, 7; or 5, 11 … 29 where they are evenly spaced."""
+    """layers 0–4, 7; or layers 5, 11 … 29 where they are evenly spaced."""
+    if len(indices) == 1:
+        return f"layer {indices[0]}"
     steps = {b - a for a, b in zip(indices, indices[1:], strict=False)}
     if len(indices) > 2 and len(steps) == 1 and steps != {1}:
-        return f"{indices[0]}, {indices[1]} … {indices[-1]}"
+        return f"layers {indices[0]}, {indices[1]} … {indices[-1]}"
     runs: list[list[int]] = []
     for index in indices:
         if runs and index == runs[-1][-1] + 1:
             runs[-1].append(index)
         else:
             runs.append([index])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
-
-
-def _fields(first: Model, second: Model) -> list[Difference]:
-    """Fields that differ though the words for them do not."""
-    flat = _flat(first.plain(full=True)), _flat(second.plain(full=True))
-    pairs = [(path, *(str(each.get(path, "none")) for each in flat)) for path in flat[0] | flat[1] if path != "name"]
-    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
-
-
-def _flat(data: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(data, dict):
-        return {k: v for key, value in data.items() for k, v in _flat(value, f"{path}.{key}".strip(".")).items()}
-    if isinstance(data, list):
-        return {k: v for i, value in enumerate(data) for k, v in _flat(value, f"{path}.{i}").items()}
-    return {path: data}
+    return "layers " + ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

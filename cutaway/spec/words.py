@@ -166,8 +166,11 @@ def head(record: Head) -> str:
             return joined(f"logits of {what} by {matrix}", "a bias" if record.bias else "no bias", transform, more)
         case ClassHead():
             bias = "a bias" if record.bias else "no bias"
-            return joined(f"{record.n_classes} classes, {_pool(record)}", bias, transform)
-    return joined(f"vectors, {_pool(record)}", "of length 1" if record.normalise else "", transform)
+            what = {"single_label": "classes", "multi_label": "classes that may be several", "regression": "values"}
+            named = f"named {', '.join(record.labels)}" if record.labels else ""
+            return joined(f"{record.n_classes} {what[record.problem]}, {_pool(record)}", bias, transform, named)
+    pooler = f"beside them a pooler {_transform(record.pooler)}" if isinstance(record.pooler, Transform) else ""
+    return joined(f"vectors, {_pool(record)}", "of length 1" if record.normalise else "", transform, pooler)
 
 
 def residual(record: Any) -> str:

@@ -6,10 +6,16 @@ import pytest
 
 from cutaway import spec
 from cutaway.errors import SpecError
-from cutaway.spec.facts import by_layer, differences, facts
+from cutaway.spec.facts import by_layer, compared, facts
 from tests.conformance.strategies import random_specs
 
 SPECS = list(random_specs(60, seed=8))
+
+
+WORDS = (
+    "none head width shared per_head per_element first mean last eos d_model before_positions after_norm silu relu "
+    "gelu tanh plain one_plus x normed softmax sigmoid softmax_after max top2 interleaved halves paper closed scalar channel"
+).split()
 
 
 def leaves(data, path=()):
@@ -39,9 +45,7 @@ def others(value):
         return [value * 2, value + 1, value / 2]
     if isinstance(value, list):
         return [value[1:]] if value else []
-    words = "none head width shared per_head per_element first mean last eos d_model before_positions after_norm silu relu "
-    words += "gelu tanh plain one_plus x normed softmax sigmoid softmax_after max top2 interleaved halves paper closed scalar"
-    return [word for word in words.split() if word != value]
+    return [word for word in WORDS if word != value]
 
 
 @pytest.mark.parametrize("index", range(0, 60, 3))
@@ -56,10 +60,12 @@ def test_any_changed_field_is_told(index):
                 new = spec.parse(changed(plain, path, other))
             except SpecError:
                 continue
-            if new == record:
+            same = spec.settled(new) == spec.settled(record)  # says the same in another way
+            if spec.problems(new) or (same and (new.generation, new.dropout) == (record.generation, record.dropout)):
                 continue
-            found = differences(record, new)
-            assert found and all("." not in each.aspect for each in found), (path, value, other)
+            found = compared(record, new)
+            idle = path[-1] == "eos_id" and record.head.pool != "eos"  # acts on nothing, so no words tell it
+            assert found and (idle or all("." not in each.aspect for each in found)), (path, value, other)
             told += 1
     assert told > 30
 
@@ -67,13 +73,13 @@ def test_any_changed_field_is_told(index):
 @pytest.mark.parametrize("index", range(60))
 def test_a_spec_differs_from_itself_in_nothing_and_from_any_other_in_something(index):
     record = SPECS[index]
-    assert differences(record, record.replace(name="other")) == []
-    assert differences(record, SPECS[index - 1])
+    assert compared(record, record.replace(name="other")) == []
+    assert compared(record, SPECS[index - 1])
     assert all(isinstance(said, str) for said in facts(record).values())
 
 
 def test_the_words():
-    told = {each.aspect: each[1:] for each in differences(spec.preset("gpt2"), spec.preset("llama"))}
+    told = {each.aspect: each[1:] for each in compared(spec.preset("gpt2"), spec.preset("llama"))}
     assert told["norm"] == ("LayerNorm with gain and shift (eps 1e-5)", "RMSNorm with gain (eps 1e-5)")
     assert told["layers"] == ("12", "30")
     assert told["attention heads"] == ("12 heads of 64", "9 heads of 64 on 3 of keys and values")
@@ -83,16 +89,16 @@ def test_the_words():
 def test_digits_beyond_the_words_are_told_by_field():
     record = spec.preset("llama-tiny")
     other = record.replace(final_norm=spec.RMSNorm(eps=1.00000001e-5))
-    assert [each.aspect for each in differences(record, other)] == ["final_norm.eps"]
+    assert [each.aspect for each in compared(record, other)] == ["final_norm.eps"]
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
         (["a"] * 4, "a"),
-        (["a", "b", "b"], "a in layers 0; b in the others"),
+        (["a", "b", "b"], "a in layer 0; b in the others"),
         (["a", "a", "b"] * 3, "b in layers 2, 5 … 8; a in the others"),
-        (["b", "b", "a", "", "a", "a", "b"], "none in layers 3; a in layers 2, 4–5; b in the others"),
+        (["b", "b", "a", "", "a", "b", "b"], "none in layer 3; a in layers 2, 4; b in the others"),
     ],
 )
 def test_layers_are_told_in_runs(said, words):

@@ -132,7 +132,18 @@ def test_equal_parts_are_written_once_and_patterns_as_loops():
 
 
 WORKED_OUT = {"n_kv_heads", "head_dim", "value_dim", "width"}  # read by spec.sizes, table_width and head_width
-NOT_PRINTED = {"name", "kind", "layers", "times", "blocks", "context_length", "generation", "load_balance"}
+NOT_PRINTED = {
+    "name",
+    "kind",
+    "layers",
+    "times",
+    "blocks",
+    "context_length",
+    "generation",
+    "load_balance",
+    "labels",
+    "problem",
+}
 
 
 def test_every_field_of_every_record_is_read():

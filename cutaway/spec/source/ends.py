@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutaway.spec.checks import head_width, table_width
+from cutaway.spec.checks import head_width, table_width, transform_width
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.head import ClassHead, Head, LanguageHead, MaskedHead, Transform, VectorHead
 from cutaway.spec.positions import FromIds, NoPositions, Sinusoidal
@@ -66,12 +66,12 @@ def head(file: File, record: Head, d_model: int, vocab_size: int) -> Part:
     width = head_width(record, d_model)
     attributes, transform = [], []
     if isinstance(record.transform, Transform):
-        attributes = [f"self.transform = {_transform(file, record.transform, d_model, width)}"]
+        attributes = [f"self.transform = {_transform(file, record.transform, d_model)}"]
         transform = [f"h = self.transform(h){shape('...', width)}"]
     if isinstance(record, (LanguageHead, MaskedHead)):
         own, forward, takes = _tokens(record, d_model, width, vocab_size, transform)
     else:
-        own, forward, takes = _pooled(file, record, width, transform)
+        own, forward, takes = _pooled(file, record, d_model, transform)
     doc = {"language": "Logits of the next token", "masked": "Logits of each token", "classes": "Classes"}
     text = module(f"{doc.get(record.kind, 'Vectors')}.", attributes + own, forward, ", ".join(("h", *takes)))
     return Part(f"{file.define(text, 'Head')}()", takes)
@@ -98,7 +98,7 @@ def _tokens(
 
 
 def _pooled(
-    file: File, record: ClassHead | VectorHead, width: int, transform: list[str]
+    file: File, record: ClassHead | VectorHead, d_model: int, transform: list[str]
 ) -> tuple[list[str], list[str], tuple[str, ...]]:
     pools = {"first": "h[:, 0]", "last": "h[:, -1]", "mean": "h.mean(1)", "eos": "h[torch.arange(len(h)), at]"}
     forward = []
@@ -110,12 +110,16 @@ def _pooled(
     forward += transform
     takes = ("ids",) if record.pool == "eos" else ()
     if isinstance(record, VectorHead):
-        return [], returned(forward + (["h = F.normalize(h, dim=-1)"] if record.normalise else []), "h"), takes
-    own = [f"self.projection = {linear(width, record.n_classes, record.bias)}"]
+        own = []
+        if isinstance(record.pooler, Transform):
+            own = [f"self.pooler = {_transform(file, record.pooler, d_model)}  # of the first state; not read here"]
+        return own, returned(forward + (["h = F.normalize(h, dim=-1)"] if record.normalise else []), "h"), takes
+    own = [f"self.projection = {linear(head_width(record, d_model), record.n_classes, record.bias)}"]
     return own, [*forward, f"return self.projection(h){shape('...', record.n_classes)}"], takes
 
 
-def _transform(file: File, record: Transform, d_model: int, width: int) -> str:
+def _transform(file: File, record: Transform, d_model: int) -> str:
+    width = transform_width(record, d_model)
     made = norm(file, record.norm, width)
     attributes = [f"self.dense = {linear(d_model, width, record.bias)}"]
     forward = ["h = self.dense(h)"]
