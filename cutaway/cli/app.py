@@ -57,17 +57,17 @@ def show(model: str, /, *, code: bool = False, diff: str = "", sets: Set = (), j
     if code:
         show_code(model, settings(sets), json)
     elif diff:
-        show_diff(model, diff)
+        show_diff(model, diff, settings(sets), json)
     else:
         show_model(model, settings(sets), json)
 
 
 @app.command
-def taps(model: str, /) -> None:
+def taps(model: str, /, *, json: Json = False) -> None:
     """The name and shape of every tensor that can be seen or changed."""
-    from cutaway.cli.show import show_taps
+    from cutaway.cli.taps import show_taps
 
-    show_taps(model)
+    show_taps(model, json)
 
 
 @app.command
@@ -124,7 +124,7 @@ def doctor() -> None:
 def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
     """The description of a model, preset or file."""
     from cutaway import spec
-    from cutaway.cli.show import spec_of
+    from cutaway.cli.models import spec_of
 
     record = spec_of(model, settings(sets))
     print(spec.to_json(record) if json else spec.to_toml(record))
@@ -134,18 +134,22 @@ def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
 def check(model: str, /, *, sets: Set = ()) -> None:
     """Whether the parts fit together."""
     from cutaway import spec
-    from cutaway.cli.show import spec_of
+    from cutaway.cli.models import spec_of
 
     spec.check(spec_of(model, settings(sets)))
     print(f"{model}: sound")
 
 
 @specs.command
-def count(model: str, /, *, tokens: int = 1024, sets: Set = (), json: Json = False) -> None:
-    """Parameters, FLOPs a token and bytes of weights and cache, part by part."""
-    from cutaway.cli.show import show_count, spec_of
+def count(model: str, /, *, tokens: int = 1024, measure: bool = False, sets: Set = (), json: Json = False) -> None:
+    """Parameters, bytes of weights, cache and activations, FLOP a token forward and backward, part by part.
 
-    show_count(spec_of(model, settings(sets)), tokens, json)
+    --measure adds tokens a second: what this machine's bandwidth and FLOP rate predict, and what the model does.
+    """
+    from cutaway.cli.count import show_count
+    from cutaway.cli.models import spec_of
+
+    show_count(spec_of(model, settings(sets)), tokens, measure, json)
 
 
 @specs.command

@@ -1,169 +1,153 @@
-"""`cutaway show`, `taps`, `list` and `spec`: what a model is, before it runs."""
+"""`cutaway show`: what a model is, before it runs: as a tree, as code, or against another."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from pathlib import Path
+import textwrap
+from itertools import groupby
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.tree import Tree
 
 from cutaway import spec
 from cutaway.checkpoints.pull import KNOWN, find
-from cutaway.errors import InputError
+from cutaway.cli.models import spec_of
+from cutaway.cli.output import change, console, print_json, scaled
+from cutaway.spec import words
+from cutaway.spec.facts import block_facts, compared
+from cutaway.spec.source import source
+from cutaway.spec.weights import part_weights
 
-console = Console(highlight=False)
-
-
-def spec_of(name: str, sets: dict[str, str]) -> spec.Model:
-    """The spec of a preset, a spec file or a checkpoint, with `--set` applied."""
-    path = Path(name)
-    if name in spec.names():
-        record = spec.preset(name)
-    elif path.suffix in (".toml", ".json") and path.is_file():
-        record = spec.load(path)
-    else:
-        record = _checkpoint_spec(name, path)
-    return spec.set_values(record, sets) if sets else record
-
-
-def _checkpoint_spec(name: str, path: Path) -> spec.Model:
-    from cutaway.checkpoints.opened import open_checkpoint
-
-    path = find(name) or path if name in KNOWN else path
-    if not path.exists():
-        raise InputError(f"{name}: no such preset, file or folder; `cutaway list` names what is there")
-    return open_checkpoint(path).record
+TOKENS = 1024
+AROUND = ("order", "norm", "norm placement", "residual")  # facts of a layer that are not its parts'
 
 
 def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:
-    """The block as a tree, with the parameters of each part."""
-    from cutaway.models import build
-
+    """The model as a tree: each part in words, with its shapes, parameters and cost."""
     record = spec_of(name, sets)
-    model = build(record)
-    sizes: dict[str, int] = {}
-    for path, parameter in model.named_parameters():
-        sizes[path] = parameter.numel()
+    cost = spec.count(record, tokens=TOKENS)
     if as_json:
-        shapes = {path: list(p.shape) for path, p in model.named_parameters()}
-        print(json.dumps({"spec": record.plain(), "parameters": sum(sizes.values()), "shapes": shapes}))
+        shapes = {path: list(shape) for path, shape in spec.weights(record).items()}
+        print_json({"spec": record.plain(), "parameters": cost.parameters, "shapes": shapes})
         return
-    tree = Tree(f"[bold]{record.name or name}[/] {record.kind}, {sum(sizes.values()):,} parameters")
+    kind = spec.facts.KINDS[record.kind]
+    tree = Tree(f"[bold]{escape(record.name or name)}[/]: {kind}, {cost.parameters:,} parameters, "
+                f"{scaled(cost.weight_bytes, 'B')} in float32")  # fmt: skip
+    grow = _Grow(record, {part.path: part for part in cost.parts})
     for prefix, stack in spec.stacks(record).items():
-        _grow(tree, prefix, stack, dict(model.named_parameters()))
-    head = {k: v for k, v in sizes.items() if k.startswith("head.")}
-    tree.add(f"head  {sum(head.values()):,}" + ("" if head else " (tied to the embedding)"))
+        grow.stack(tree.add(f"[bold]{prefix.rstrip('.')}[/]") if prefix else tree, prefix, stack)
+    grow.part(tree, "head", words.head(record.head))
     console.print(tree)
 
 
-def _grow(tree: Tree, prefix: str, stack: Any, weights: dict[str, Any]) -> None:
-    def total(start: str) -> int:
-        return sum(p.numel() for name, p in weights.items() if name.startswith(start))
+class _Grow:
+    """Adds the parts of a model to a tree."""
 
-    side = tree.add(f"[bold]{prefix.rstrip('.')}[/]") if prefix else tree
-    side.add(f"embedding  {total(prefix + 'embedding'):,}  {_words(stack.embedding)}")
-    runs: list[tuple[int, int, spec.Block]] = []
-    for i, block in enumerate(stack.blocks):
-        if runs and runs[-1][2] == block:
-            runs[-1] = (runs[-1][0], i, block)
-        else:
-            runs.append((i, i, block))
-    for first, last, block in runs:
-        label = f"blocks {first}–{last}" if last > first else f"block {first}"
-        node = side.add(f"{label}, {total(f'{prefix}blocks.{first}.'):,} each")
-        for branch in block.branches:
-            start = f"{prefix}blocks.{first}.{branch.name}"
-            part = node.add(f"{branch.name}  {total(start + '.'):,}  {_words(branch.part)}")
-            for name, weight in weights.items():
-                if name.startswith(start + "."):
-                    part.add(f"[dim]{name.removeprefix(start + '.')}  {' × '.join(map(str, weight.shape))}[/]")
-    side.add(f"final_norm  {total(prefix + 'final_norm'):,}  {_words(stack.final_norm)}")
+    def __init__(self, record: spec.Model, costs: dict[str, Any]) -> None:
+        self.record, self.costs, self.held = record, costs, part_weights(record)
+
+    def stack(self, tree: Tree, prefix: str, stack: Any) -> None:
+        said = words.embedding(stack.embedding, self.record.d_model)
+        norm, places = said["embedding norm"], said["positions"]
+        text = words.joined(said["embedding"], places, "" if norm == "none" else norm)
+        self.part(tree, f"{prefix}embedding", text)
+        for _, run in groupby(enumerate(stack.blocks), key=lambda pair: pair[1]):
+            self.blocks(tree, prefix, list(run))
+        if self.held[f"{prefix}relative_bias"]:
+            self.part(tree, f"{prefix}relative_bias", "the table of T5 biases that all layers read")
+        self.part(tree, f"{prefix}final_norm", words.norm(stack.final_norm))
+
+    def blocks(self, tree: Tree, prefix: str, run: list[tuple[int, spec.Block]]) -> None:
+        (first, block), times = run[0], len(run)
+        paths = [f"{prefix}blocks.{first}.{branch.name}" for branch in block.branches]
+        each = sum(self.costs[path].parameters for path in paths)
+        label = f"blocks {first} to {run[-1][0]}, alike: {each:,} each" if times > 1 else f"block {first}: {each:,}"
+        facts = block_facts(block, self.record.d_model)
+        norms = "no norms" if facts["norm"] == "none" else f"{facts['norm']} {facts['norm placement']}"
+        told = "" if facts["residual"] == "x + the branch" else f"residual {facts['residual']}"
+        node = tree.add(f"{label}\n[dim]{escape(words.joined(facts['order'], norms, told))}[/]")
+        for path, branch in zip(paths, block.branches, strict=True):
+            self.part(node, path, words.part(branch.part, self.record.d_model))
+
+    def part(self, tree: Tree, path: str, text: str) -> None:
+        """One part: its parameters and cost, what it is, and its weights by shape."""
+        cost, name = self.costs[path], path.rsplit(".", 1)[-1]
+        work = [f"{scaled(cost.forward_flops / TOKENS, 'FLOP')} a token"] if cost.forward_flops else []
+        work += [f"{cost.cache_bytes_per_token:,.0f} bytes of cache a token"] if cost.cache_bytes_per_token else []
+        lines = [", ".join([f"[bold]{name}[/]  {cost.parameters:,}", *work]), escape(text)]
+        shapes = _shapes(self.held[path])
+        tree.add("\n".join([*lines, *([f"[dim]{shapes}[/]"] if shapes else [])]))
 
 
-def _words(record: Any) -> str:
-    plain = {k: v for k, v in record.plain().items() if k != "kind" and not isinstance(v, (dict, list))}
-    inner = {k: v["kind"] for k, v in record.plain().items() if isinstance(v, dict) and "kind" in v}
-    return " ".join([record.kind, *(f"{k}={v}" for k, v in (plain | inner).items())])
+def _shapes(held: dict[str, tuple[int, ...]]) -> str:
+    """Weights by shape in one line, those of experts once."""
+    alike = {name: shape for name, shape in held.items() if not name.startswith("experts.") or ".0." in name}
+    return ", ".join(
+        f"{name.removesuffix('.weight').replace('experts.0.', 'experts.*.')} {'×'.join(map(str, shape))}"
+        for name, shape in alike.items()
+    )
 
 
 def show_code(name: str, sets: dict[str, str], as_json: bool) -> None:
     """The model as one plain torch file, coloured on a terminal."""
-    from cutaway.spec.source import source
-
     text = source(spec_of(name, sets))
     if as_json:
-        print(json.dumps({"code": text}))
+        print_json({"code": text})
     elif console.is_terminal:
         console.print(Syntax(text, "python", theme="ansi_dark").highlight(text), soft_wrap=True, end="")
     else:
         print(text, end="")
 
 
-def show_diff(name: str, other: str) -> None:
-    """Each field in which two specs differ, a line a field."""
-    first, second = (_flat(spec_of(each, {}).plain(full=True)) for each in (name, other))
-    differing = [key for key in first | second if first.get(key) != second.get(key) and key != "name"]
-    for key in differing:
-        print(f"{key}: {first.get(key, 'absent')} in {name}, {second.get(key, 'absent')} in {other}")
-    if not differing:
-        print(f"{name} and {other} are the same model")
+def show_diff(name: str, other: str, sets: dict[str, str], as_json: bool) -> None:
+    """What differs between two models, in words, and what follows from it."""
+    first, second = spec_of(name, sets), spec_of(other, {})
+    found, costs = compared(first, second), [spec.count(record, tokens=TOKENS) for record in (first, second)]
+    follows = {
+        "parameters": [cost.parameters for cost in costs],
+        "bytes of weights": [cost.weight_bytes for cost in costs],
+        "bytes of cache a token": [cost.cache_bytes_per_token for cost in costs],
+        f"bytes of cache at {TOKENS:,} tokens": [cost.cache_bytes for cost in costs],
+        "FLOP a token": [cost.forward_flops for cost in costs],
+    }
+    if as_json:
+        print_json({"differences": [each._asdict() for each in found], "consequences": follows})
+        return
+    if not found:
+        console.print(f"{escape(name)} and {escape(other)} are the same model")
+        return
+    title = f"[bold]{escape(name)}{' with --set' if sets else ''} → {escape(other)}[/]"
+    console.print(title)
+    for aspect, before, after in found:
+        _two(aspect, before, after)
+    console.print("\nWhat follows, in float32", style="bold")
+    changed = {what: pair for what, pair in follows.items() if pair[0] != pair[1]}
+    for what, (before, after) in changed.items():
+        percent = change(before, after)
+        _two(what, f"{before:,.0f}", f"{after:,.0f}" + (f"  ({percent})" if percent else ""))
+    if not changed:
+        console.print("  nothing in parameters, bytes or FLOP")
 
 
-def _flat(data: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(data, dict):
-        return {k: v for key, value in data.items() for k, v in _flat(value, f"{path}.{key}".strip(".")).items()}
-    if isinstance(data, list):
-        return {k: v for i, value in enumerate(data) for k, v in _flat(value, f"{path}.{i}").items()}
-    return {path: data}
-
-
-def show_taps(name: str) -> None:
-    """Every tap that one pass of three tokens goes through, with its shape."""
-    import torch
-
-    from cutaway.models import EncoderDecoder, build
-    from cutaway.parts.step import Given
-    from cutaway.tap import listening
-
-    model = build(spec_of(name, {}), seed=0).eval()
-    ids = torch.tensor([[0, 0, 0]])
-    with torch.no_grad(), listening(model, lambda n, x: print(f"{n:40} {' × '.join(map(str, x.shape))}")):
-        if isinstance(model, EncoderDecoder):
-            model(ids, Given(memory=model.encode(ids)))
-        else:
-            model(ids)
+def _two(aspect: str, before: str, after: str) -> None:
+    """`aspect  before → after` in one line where it fits, else each on its own."""
+    line = f"  {aspect}: {before} → {after}"
+    if len(line) <= console.width:
+        console.print(line, markup=False)
+        return
+    console.print(f"  {aspect}:", markup=False)
+    for mark, text in (("    ", before), ("  → ", after)):
+        filled = textwrap.fill(text, console.width, initial_indent=f"  {mark}", subsequent_indent="      ")
+        console.print(filled, markup=False, soft_wrap=True)
 
 
 def show_list(as_json: bool) -> None:
     """Known models, whether they are here, and the presets."""
     models = {name: {"about": known.about, "here": find(name) is not None} for name, known in KNOWN.items()}
     if as_json:
-        print(json.dumps({"models": models, "presets": list(spec.names())}))
+        print_json({"models": models, "presets": list(spec.names())})
         return
     for name, entry in models.items():
         print(f"{name:10} {'here   ' if entry['here'] else 'not yet'} {entry['about']}")
     print("presets:", ", ".join(spec.names()))
-
-
-def show_count(record: spec.Model, tokens: int, as_json: bool) -> None:
-    """What a model of this spec costs, at a context of `tokens`."""
-    cost = spec.count(record, tokens=tokens)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(cost)))
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("part", "parameters", "MFLOP a token", "weights MB", "cache MB"):
-        table.add_column(name, justify="left" if name == "part" else "right")
-    for part in cost.parts:
-        flops, weights, cache = part.decode_flops / 1e6, part.weight_bytes / 1e6, part.cache_bytes / 1e6
-        table.add_row(part.path, f"{part.parameters:,}", f"{flops:,.2f}", f"{weights:,.2f}", f"{cache:,.2f}")
-    flops, weights, cache = cost.decode_flops / 1e6, cost.weight_bytes / 1e6, cost.cache_bytes / 1e6
-    table.add_row("all", f"{cost.parameters:,}", f"{flops:,.2f}", f"{weights:,.2f}", f"{cache:,.2f}", style="bold")
-    console.print(table)
-    back = cost.backward_flops / cost.forward_flops
-    console.print(f"float32, at {tokens} tokens; the backward pass takes {back:.1f} times the forward FLOPs")

@@ -22,7 +22,7 @@ from cutaway.spec.attention import (
 from cutaway.spec.block import Block, Branch, Repeat, Stage
 from cutaway.spec.checks import Problem, check, problems
 from cutaway.spec.compare import differences, mapped, settled
-from cutaway.spec.count import Count, count, predicted_tokens_per_s
+from cutaway.spec.count import Count, count, predicted_reading_per_s, predicted_tokens_per_s
 from cutaway.spec.embedding import TokenEmbedding
 from cutaway.spec.feedforward import (
     Dense,
@@ -153,6 +153,7 @@ __all__ = [
     "pairs_in",
     "parse",
     "placement",
+    "predicted_reading_per_s",
     "predicted_tokens_per_s",
     "preset",
     "problems",

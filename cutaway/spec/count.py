@@ -10,6 +10,7 @@ the fused kernel; not dropout's masks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -106,15 +107,27 @@ def count(
     )  # fmt: skip
 
 
-def predicted_tokens_per_s(cost: Count, bandwidth: float) -> float:
-    """Tokens a second of the whole batch if decoding waits for memory alone; `bandwidth` in bytes a second.
+def predicted_tokens_per_s(cost: Count, bandwidth: float, flop_rate: float = math.inf) -> float:
+    """Tokens a second that the whole batch writes: batch / max(bytes / bandwidth, FLOP / flop_rate) of a step.
 
-    batch * bandwidth / (read_bytes + cache_bytes): each step reads the weights once and every row's cache.
-    Raises SpecError for a model that writes no text.
+    A step reads the weights once and every row's cache. `bandwidth` in bytes a second; without a `flop_rate` decoding
+    waits for memory alone. Raises SpecError for a model that writes no text.
     """
     if not cost.decode_flops:
         raise SpecError("tokens a second: this model writes no text; only one with a language head is predicted")
-    return cost.batch * bandwidth / (cost.read_bytes + cost.cache_bytes)
+    waits = (cost.read_bytes + cost.cache_bytes) / bandwidth
+    return cost.batch / max(waits, cost.batch * cost.decode_flops / flop_rate)
+
+
+def predicted_reading_per_s(cost: Count, flop_rate: float) -> float:
+    """Tokens a second of reading a text: flop_rate / FLOP a token. Where text is written, only the last token passes
+    the head, and an encoder-decoder reads its source."""
+    parts = [part for part in cost.parts if part.path != "head" and not part.path.startswith("decoder.")]
+    forward = sum(part.forward_flops for part in parts)
+    if not cost.decode_flops:
+        forward = cost.forward_flops * cost.tokens
+    read = cost.source_tokens if parts[0].path.startswith("encoder.") else cost.tokens
+    return flop_rate * read / forward
 
 
 def _parts(spec: Model, tokens: int, source: int, batch: int, dtype: str) -> Iterator[PartCount]:

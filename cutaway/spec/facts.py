@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cutaway.spec import words
@@ -76,7 +77,8 @@ def by_layer(said: list[str]) -> str:
     if len(where) == 1:
         return said[0]
     *few, most = sorted(where, key=lambda text: len(where[text]))
-    return "; ".join([*(f"{text} in {_layers(where[text])}" for text in few), f"{most} in the others"])
+    told = [f"{text} in layer{'s' * (len(where[text]) > 1)} {spans(where[text])}" for text in few]
+    return "; ".join([*told, f"{most} in the others"])
 
 
 def _stack(stack: Any, d_model: int) -> dict[str, str]:
@@ -135,17 +137,15 @@ def _alike(said: list[tuple[str, str]]) -> str:
     return "; ".join(f"{label}: {text}" for label, text in said)
 
 
-def _layers(indices: list[int]) -> str:
-    """layers 0–4, 7; or layers 5, 11 … 29 where they are evenly spaced."""
-    if len(indices) == 1:
-        return f"layer {indices[0]}"
-    steps = {b - a for a, b in zip(indices, indices[1:], strict=False)}
+def spans(indices: list[int]) -> str:
+    """0–4, 7; or 5, 11 … 29 where they are evenly spaced."""
+    steps = {b - a for a, b in pairwise(indices)}
     if len(indices) > 2 and len(steps) == 1 and steps != {1}:
-        return f"layers {indices[0]}, {indices[1]} … {indices[-1]}"
+        return f"{indices[0]}, {indices[1]} … {indices[-1]}"
     runs: list[list[int]] = []
     for index in indices:
         if runs and index == runs[-1][-1] + 1:
             runs[-1].append(index)
         else:
             runs.append([index])
-    return "layers " + ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

@@ -14,7 +14,8 @@ SPECS = list(random_specs(60, seed=8))
 
 WORDS = (
     "none head width shared per_head per_element first mean last eos d_model before_positions after_norm silu relu "
-    "gelu tanh plain one_plus x normed softmax sigmoid softmax_after max top2 interleaved halves paper closed scalar channel"
+    "gelu tanh plain one_plus x normed softmax sigmoid softmax_after max top2 interleaved halves paper closed scalar "
+    "channel"
 ).split()
 
 

@@ -1,0 +1,42 @@
+"""How fast a model reads and writes, with weights that mean nothing: only the work counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from cutaway import spec
+from cutaway.generation.loop import generate
+from cutaway.models import Transformer
+
+NEW = 16
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second of reading, and of writing after `tokens` of context; None for a model that writes no text."""
+
+    reading: float
+    writing: float | None
+    tokens: int
+
+
+def measure_speed(model: Transformer, tokens: int) -> Speed:
+    """One row of `tokens` ids read by a model, and NEW tokens written after all but NEW of them."""
+    record = model.spec
+    side = record.decoder if isinstance(record, spec.EncoderDecoder) else record
+    ids = torch.arange(tokens)[None] % side.vocab_size
+    writes = isinstance(record.head, spec.LanguageHead)
+    if not writes:
+        with torch.inference_mode():
+            model(ids[:, :8])
+            start = perf_counter()
+            model(ids)
+        return Speed(tokens / (perf_counter() - start), None, tokens)
+    n_prompt = max(tokens - NEW, 1)
+    options = spec.Generation(max_tokens=min(NEW, tokens), start_id=0)
+    generate(model, ids[:, :8], options)
+    timing = generate(model, ids[:, :n_prompt], options).timing
+    return Speed(timing.n_prompt / timing.prefill, timing.tokens_per_second, tokens)

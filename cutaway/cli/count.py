@@ -1,0 +1,129 @@
+"""`cutaway spec count`: what a model costs, part by part, and how fast this machine could run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+from cutaway import spec
+from cutaway.cli.output import console, print_json, print_table, scaled
+from cutaway.errors import InputError
+from cutaway.spec.count import Count, PartCount
+
+COLUMNS = ("part", "parameters", "weights", "cache", "activations", "forward", "backward")
+
+
+def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) -> None:
+    """What a model of this spec costs at a context of `tokens`, equal layers told once, and how fast it is here."""
+    cost = spec.count(record, tokens=tokens)
+    speed = measured(record, cost) if measure else {}
+    if as_json:
+        print_json(dataclasses.asdict(cost) | ({"speed": speed} if measure else {}))
+        return
+    for prefix in spec.stacks(record):
+        if prefix:
+            console.print(prefix.rstrip("."), style="bold")
+        rows = [_row(_label(run).removeprefix(prefix), run[0], tokens) for run in _runs(cost, prefix)]
+        if prefix != "encoder.":
+            rows += [_row("head", cost.parts[-1], tokens), _total(cost)]
+        print_table(COLUMNS, rows, total=prefix != "encoder.")
+        console.print()
+    console.print(
+        f"float32, one row of {tokens:,} tokens; where layers are alike, each alone.\n"
+        "forward, backward: FLOP a token. activations: what the backward pass needs.",
+        style="dim", soft_wrap=True,
+    )  # fmt: skip
+    if speed:
+        _print_speed(speed, cost)
+
+
+def measured(record: spec.Model, cost: Count) -> dict[str, float | None]:
+    """Tokens a second, predicted from the machine's limits and measured, by a model whose weights mean nothing."""
+    from cutaway.bench.machine import measure_machine
+    from cutaway.bench.speed import measure_speed
+    from cutaway.models import build
+
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = cost.weight_bytes + cost.cache_bytes
+    if needed > free:
+        raise InputError(
+            f"--measure: the model takes {scaled(needed, 'B')}, and {scaled(free, 'B')} of memory are free; "
+            "choose a smaller size or fewer --tokens"
+        )
+    most = min((stack.context_length for stack in spec.stacks(record).values()), key=_length)
+    if cost.tokens > _length(most):
+        raise InputError(f"--measure: {cost.tokens} tokens, but the model's context is {most}; give fewer --tokens")
+    machine = measure_machine()
+    speed = measure_speed(build(record, seed=0).eval(), cost.tokens)
+    writing = spec.predicted_tokens_per_s(cost, machine.bandwidth, machine.flop_rate) if cost.decode_flops else None
+    return {
+        "threads": machine.threads,
+        "bandwidth": machine.bandwidth,
+        "flop_rate": machine.flop_rate,
+        "writing_predicted": writing,
+        "writing_measured": speed.writing,
+        "reading_predicted": spec.predicted_reading_per_s(cost, machine.flop_rate),
+        "reading_measured": speed.reading,
+    }
+
+
+def _length(context: int | str) -> float:
+    return math.inf if isinstance(context, str) else context
+
+
+def _print_speed(speed: dict[str, float | None], cost: Count) -> None:
+    """Predicted beside measured."""
+    console.print(
+        f"\nThis machine, {speed['threads']} thread{'s' if speed['threads'] != 1 else ''}: reads "
+        f"{scaled(speed['bandwidth'], 'B')}/s, multiplies {scaled(speed['flop_rate'], 'FLOP')}/s (float32)",
+        soft_wrap=True,
+    )  # fmt: skip
+    rows = []
+    for what in ("writing", "reading"):
+        predicted, found = speed[f"{what}_predicted"], speed[f"{what}_measured"]
+        if predicted is not None and found is not None:
+            where = f"{what} after {cost.tokens:,} tokens" if what == "writing" else f"{what} {cost.tokens:,} tokens"
+            rows.append((where, f"{predicted:,.1f}", f"{found:,.1f}", f"{100 * found / predicted:.0f}%"))
+    print_table(("tokens a second", "predicted", "measured", "of it"), rows)
+
+
+def _runs(cost: Count, prefix: str) -> Iterator[list[PartCount]]:
+    """The parts of a stack that cost something, equal ones of neighbouring layers together."""
+    parts = [part for part in cost.parts if part.path.startswith(prefix) and part.path != "head"]
+    names = dict.fromkeys(re.sub(r"blocks\.\d+\.", "blocks.*.", part.path) for part in parts)
+    for name in names:
+        mine = [part for part in parts if re.sub(r"blocks\.\d+\.", "blocks.*.", part.path) == name]
+        for _, run in groupby(mine, key=lambda part: dataclasses.replace(part, path="")):
+            run = list(run)
+            if run[0].parameters or run[0].forward_flops:
+                yield run
+
+
+def _label(run: list[PartCount]) -> str:
+    first, last = (re.search(r"blocks\.(\d+)\.", part.path) for part in (run[0], run[-1]))
+    if first is None or last is None or len(run) == 1:
+        return run[0].path
+    return re.sub(r"blocks\.\d+\.", f"blocks.{first[1]}–{last[1]}.", run[0].path)
+
+
+def _row(name: str, part: PartCount, tokens: int) -> tuple[str, ...]:
+    forward = part.forward_flops / tokens
+    sizes = (part.weight_bytes, part.cache_bytes, part.activation_bytes)
+    return (name, f"{part.parameters:,}", *map(_size, sizes), _work(forward), _work(2 * forward))
+
+
+def _total(cost: Count) -> tuple[str, ...]:
+    sizes = (cost.weight_bytes, cost.cache_bytes, cost.activation_bytes)
+    return ("all", f"{cost.parameters:,}", *map(_size, sizes), _work(cost.forward_flops), _work(cost.backward_flops))
+
+
+def _size(n: float) -> str:
+    return scaled(n, "B") if n else ""
+
+
+def _work(n: float) -> str:
+    return scaled(n, "").strip() if n else ""

@@ -1,0 +1,44 @@
+"""What every command prints with: one console, and numbers as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+
+console = Console(highlight=False)
+"""Plain where it is piped or NO_COLOR is set; as wide as the terminal or COLUMNS says, else 80."""
+
+
+def print_json(data: Any) -> None:
+    """One line of JSON for programs."""
+    print(json.dumps(data, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], left: int = 1, total: bool = False) -> None:
+    """Aligned columns without lines, the first `left` of them text and the rest numbers; a `total` is the last row."""
+    lines = [columns, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for number, line in enumerate(lines):
+        cells = (cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths)))
+        style = "bold" if number == 0 or (total and number == len(lines) - 1) else None
+        console.print("  ".join(cells).rstrip(), style=style, markup=False, soft_wrap=True)
+
+
+def scaled(n: float, unit: str) -> str:
+    """538 MB, 46.1 kB, 12 B: three digits and a decimal prefix."""
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= 0.9995 * size:
+            x = n / size
+            return f"{x:,.{2 if x < 9.995 else 1 if x < 99.95 else 0}f} {prefix}{unit}"
+    return f"{n:.0f} {unit}".rstrip()
+
+
+def change(before: float, after: float) -> str:
+    """The change in percent, or how many times where it is more than double."""
+    if before == after or not before or not after:
+        return ""
+    ratio = after / before
+    return f"{100 * (ratio - 1):+.1f}%" if 0.5 <= ratio <= 2 else f"× {ratio:.3g}"
