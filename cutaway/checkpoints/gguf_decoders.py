@@ -47,17 +47,22 @@ def read_rope(config: Config, head_dim: int, layout: Literal["halves", "interlea
 
 
 def _scaling(config: Config) -> Any:
-    """llama.cpp multiplies cos and sin by `attn_factor`, and with YaRN by 0.1 ln(factor) + 1 as well."""
-    kind, length = config.take("rope.scaling.type", "none"), config.integer("context_length")
+    """llama.cpp multiplies cos and sin by `attn_factor`, and with YaRN by 0.1 ln(factor) + 1 as well.
+
+    A factor without a type is linear.
+    """
+    kind = config.take("rope.scaling.type", "linear" if config.has("rope.scaling.factor") else "none")
+    length = config.integer("context_length")
     original = config.integer("rope.scaling.original_context_length", length)
     attention = config.number("rope.scaling.attn_factor", 1.0)
     if kind == "none" and config.has("rope_freqs"):
-        return _divided(config.take("rope_freqs"), config.take("rope_freqs"), length, 1.0)
+        return _divided(config.take("rope_freqs"), config.take("rope_freqs"), length, attention)
     if kind in ("none", "longrope") and config.has("rope_factors_long"):
         return _divided(config.take("rope_factors_short"), config.take("rope_factors_long"), original, attention)
-    if kind == "none":
+    if kind == "none" and attention == 1.0:
+        config.take("rope.scaling.factor", None)
         return spec.NoScaling()
-    if kind == "linear":
+    if kind == "linear" and attention == 1.0:
         return spec.LinearScaling(factor=config.number("rope.scaling.factor"))
     if kind == "yarn":
         factor = config.number("rope.scaling.factor")
@@ -68,8 +73,8 @@ def _scaling(config: Config) -> Any:
             beta_slow=config.number("rope.scaling.yarn_beta_slow", 1.0),
         )  # fmt: skip
     raise CheckpointError(
-        f"{config.where}: rope.scaling.type {kind!r} cannot be read here; known are none, linear, yarn, and longrope "
-        "with the tensors rope_factors_short and rope_factors_long"
+        f"{config.where}: rope.scaling.type {kind!r} cannot be read with the keys beside it; known are none, linear, "
+        "yarn, and longrope with the tensors rope_factors_short and rope_factors_long"
     )
 
 
@@ -78,6 +83,26 @@ def _divided(short: list[float], long: list[float], length: int, attention: floa
         short_factors=tuple(short), long_factors=tuple(long), original_length=length, factor=1.0,
         attention_factor=attention,
     )  # fmt: skip
+
+
+def read_slides(config: Config, n_layers: int, period: int) -> list[bool]:
+    """Whether each layer slides: all but the last of each period, or as a list in the file says."""
+    pattern = config.take("attention.sliding_window_pattern", period)
+    if isinstance(pattern, int):
+        return [pattern == 0 or i % pattern < pattern - 1 for i in range(n_layers)]
+    if len(pattern) != n_layers:
+        raise CheckpointError(
+            f"{config.where}: attention.sliding_window_pattern has {len(pattern)} of {n_layers} layers"
+        )
+    return [bool(flag) for flag in pattern]
+
+
+def write_slides(record: spec.Model, period: int) -> dict[str, Any]:
+    """`attention.sliding_window_pattern`, where it is not the architecture's own period."""
+    slides = [isinstance(block.branches[0].part.mask, spec.SlidingMask) for block in record.blocks]
+    if slides == [i % period < period - 1 for i in range(len(slides))]:
+        return {}
+    return {"attention.sliding_window_pattern": slides}
 
 
 def decoder(

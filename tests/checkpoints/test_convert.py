@@ -28,7 +28,7 @@ CASES = [case["case"] for case in INDEX if case["family"] in KNOWN]
 ARCHITECTURES = {each.architecture: family for family in families() for each in family.gguf}
 LAYOUT = {case["case"]: case["family"] for case in INDEX}
 WITH_FILE = [case for case in CASES if any(LAYOUT[case] in f.model_types for f in ARCHITECTURES.values())]
-NOT_SAID = {"llama-dynamic-a": "scaling is dynamic"}
+NOT_SAID = {"llama-dynamic-a": "scaling is dynamic", "gemma3-a": "attn.scale is"}
 """Cases whose family has an architecture that cannot say them, and the words of the refusal."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import sandwich
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.families.gemma import (
@@ -21,8 +21,11 @@ from cutaway.checkpoints.families.gemma import (
     write_scalars,
     written,
 )
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_keys import rope_keys, standard_keys
+from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_ropes
+from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
@@ -71,9 +74,45 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     return written(record, "gemma3_text", stem) | masks | decoders.write_ropes(record) | write_scalars(record)
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file, whose gains have the 1 added, to a spec; the model of 62 layers has a scale of its own."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    full, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window", 0)
+    local = spec.RoPE(base=config.number("rope.freq_base_swa", 10000.0), layout="halves")
+    ffn = spec.Gated(d_ff=config.integer("feed_forward_length"), activation="gelu_tanh")
+    blocks = []
+    for slides in gguf_decoders.read_slides(config, shape.n_layers, 6):
+        near = slides and window > 0
+        attn = spec.MultiHead(
+            **shape.heads, mask=spec.SlidingMask(window=window) if near else spec.CausalMask(),
+            positions=local if near else full, qk_norm=spec.QKNorm(norm=norm),
+            scale=(shape.d_model // shape.n_heads) ** -0.5 if shape.n_layers == 62 else "auto",
+        )  # fmt: skip
+        blocks.append(sandwich(attn, ffn, norm))
+    cap = config.number("final_logit_softcapping", 0.0)
+    return gguf_decoders.decoder(config, blocks, norm, spec.LanguageHead(soft_cap=cap or "none"), EMBEDDING)
+
+
+def gguf_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file."""
+    keys = standard_keys(record)
+    for block in record.blocks:
+        attn = block.branches[0].part
+        if isinstance(attn.mask, spec.CausalMask):
+            keys |= rope_keys(attn.positions, keys["attention.key_length"])
+    return keys | gguf_decoders.write_slides(record, 6)
+
+
+def gguf_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF."""
+    after = {"blocks.*.attn.norm_out": "blk.*.post_attention_norm", "blocks.*.ffn.norm_out": "blk.*.post_ffw_norm"}
+    return table_rules(record, gguf_decoders.GGUF_NAMES | after)
+
+
 FAMILIES = (
     Family(
         ("gemma3_text",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"hidden_act": "hidden_activation is what counts"},
+        gguf=(Gguf("gemma3", gguf_spec, gguf_rules, gguf_keys),),
     ),
 )  # fmt: skip
