@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -68,17 +70,30 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         rows = x.flatten(0, 1)  # M D
         scores, weights, chosen = self.router(rows)
-        share = torch.zeros_like(scores).scatter(-1, chosen, weights).to(x.dtype)  # M E
         routed = torch.zeros_like(rows)
-        for index, expert in enumerate(self.experts):
-            mine = (chosen == index).any(-1).nonzero()[:, 0]
-            if len(mine) or self.training:  # in training every expert joins the graph, chosen or not
-                update = expert(rows[mine], step, cache) * share[mine, index, None]
-                routed = routed.index_add(0, mine, update)
+        for expert, mine, weight in self._assigned(weights.to(x.dtype), chosen):
+            routed.index_add_(0, mine, expert(rows[mine], step, cache) * weight[:, None])
         out = routed.view_as(x) if self.shared is None else routed.view_as(x) + self._shared(x, step, cache)
         if step.aux is not None and self.load_balance:
             step.aux.append(self.load_balance * load_balance_loss(scores, chosen, step.query.owners.flatten() >= 0))
         return out
+
+    def _assigned(self, weights: Tensor, chosen: Tensor) -> Iterator[tuple[nn.Module, Tensor, Tensor]]:
+        """Each expert with the rows that chose it and their weights; compiled code must not look at how many those are.
+
+        In training an expert without a row joins too: its gradient is then 0 in every process, not missing in some.
+        """
+        if torch.compiler.is_compiling():
+            share = weights.new_zeros(len(weights), len(self.experts)).scatter(-1, chosen, weights)
+            everyone = torch.arange(len(weights), device=weights.device)
+            yield from ((expert, everyone, share[:, index]) for index, expert in enumerate(self.experts))
+            return
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        parts = zip((order // chosen.shape[1]).split(counts), weights.flatten()[order].split(counts), strict=True)
+        for expert, (mine, weight) in zip(self.experts, parts, strict=True):
+            if len(mine) or self.training:
+                yield expert, mine, weight
 
     def _shared(self, x: Tensor, step: Step, cache: LayerCache | None) -> Tensor:
         assert self.shared is not None
