@@ -22,6 +22,8 @@ __all__ = [*_PUBLIC, "spec"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "spec":
+        return importlib.import_module("cutaway.spec")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cutaway' has no attribute {name!r}")
     return getattr(importlib.import_module(f"cutaway.{_PUBLIC[name]}"), name)

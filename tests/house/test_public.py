@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", cutaway.__all__)
 def test_a_name_is_documented_and_its_examples_run(name):
-    thing = importlib.import_module(f"cutaway.{name}") if name == "spec" else getattr(cutaway, name)
+    thing = getattr(cutaway, name)
     assert thing.__doc__ and thing.__doc__.strip()
     module = thing if isinstance(thing, ModuleType) else importlib.import_module(thing.__module__)
     for test in doctest.DocTestFinder(recurse=False).find(thing, name, module=module):
@@ -42,3 +44,13 @@ def test_torch_is_pinned_once_for_everybody():
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     assert "torch==2.13.0" in pins
     assert all(line.count("==") == 1 and "+" not in line for line in pins if line), "no local builds in the pins"
+
+
+def test_names_are_reached_from_a_bare_import():
+    done = subprocess.run(
+        [sys.executable, "-c", "import cutaway; print(cutaway.spec.names()[0])"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr

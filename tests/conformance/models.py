@@ -1,0 +1,97 @@
+"""Models with weights that matter, what they are given, and their slopes by finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cutaway import spec
+from cutaway.generation import Cache
+from cutaway.models import EncoderDecoder, Transformer, build
+from cutaway.parts.step import Given
+from cutaway.reference import models as reference
+from tests.conformance.strategies import EOS
+
+
+def drawn(record: spec.Model) -> Transformer:
+    """The model in float64, every weight far enough from 0 that its part shows."""
+    model = build(record, seed=1, dtype=torch.float64).eval()
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def writing(record: spec.Model) -> spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.Side:
+    """The stack that reads the ids: the only one, or the decoder."""
+    return record.decoder if isinstance(record, spec.EncoderDecoder) else record
+
+
+def ids_for(n_tokens: int, vocab_size: int, seed: int, n_rows: int = 2) -> Tensor:
+    """Random ids that end with EOS, so that every kind of pool finds its token."""
+    ids = torch.randint(1, vocab_size, (n_rows, n_tokens), generator=torch.Generator().manual_seed(seed))
+    ids[:, -1] = EOS
+    return ids
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model of any kind reads: ids [B, T] and, where it takes them, a source and the lengths of prefixes."""
+
+    ids: Tensor
+    source: Tensor | None = None
+    prefix: Tensor | None = None
+    mask: Tensor | None = None
+    source_mask: Tensor | None = None
+
+    @staticmethod
+    def of(record: spec.Model, n_tokens: int = 7, seed: int = 3) -> Inputs:
+        source = ids_for(5, record.encoder.vocab_size, seed + 1) if isinstance(record, spec.EncoderDecoder) else None
+        prefix = torch.tensor([3, 2]) if isinstance(record, spec.PrefixDecoder) else None
+        return Inputs(ids_for(n_tokens, writing(record).vocab_size, seed), source, prefix)
+
+    def run(self, model: Transformer, cache: Cache | None = None, aux: list[Tensor] | None = None) -> Tensor:
+        given = Given(mask=self.mask, prefix=self.prefix, aux=aux)
+        if isinstance(model, EncoderDecoder):
+            assert self.source is not None
+            memory = model.encode(self.source, Given(mask=self.source_mask, aux=aux))
+            given = Given(mask=self.mask, memory=memory, aux=aux)
+        return model(self.ids, given, cache)
+
+    def define(self, record: spec.Model, weights: dict[str, Tensor]) -> reference.Result:
+        """The same by definition, in NumPy."""
+        names = ("source", "prefix", "mask", "source_mask")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        arrays = {name: weight.detach().numpy() for name, weight in weights.items()}
+        more = reference.Given(**{name: each.numpy() for name, each in given.items()})
+        return reference.forward(record, arrays, self.ids.numpy(), given=more)
+
+
+def check_slopes(f: Callable[[], Tensor], model: nn.Module, tolerance: float = 1e-7) -> None:
+    """Every parameter's gradient of f() along a random direction is the central difference."""
+    model.zero_grad(set_to_none=True)
+    f().backward()
+    generator = torch.Generator().manual_seed(4)
+    for name, parameter in model.named_parameters():
+        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        slope = difference(f, {name: parameter}, {name: direction})
+        gradient = 0.0 if parameter.grad is None else float((parameter.grad * direction).sum())
+        assert abs(slope - gradient) <= tolerance * max(1.0, abs(slope)), (name, slope, gradient)
+
+
+def difference(f: Callable[[], Tensor | float], at: dict[str, Tensor], along: dict[str, Tensor]) -> float:
+    """(f(p + h d) - f(p - h d)) / 2h with all parameters p moved at once; they are left as they were."""
+    h, values = 1e-6, []
+    before = {name: parameter.detach().clone() for name, parameter in at.items()}
+    for sign in (1, -1):
+        with torch.no_grad():
+            for name, parameter in at.items():
+                parameter.copy_(before[name] + sign * h * along[name])
+            values.append(float(f()))
+    with torch.no_grad():
+        for name, parameter in at.items():
+            parameter.copy_(before[name])
+    return (values[0] - values[1]) / (2 * h)
