@@ -16,6 +16,12 @@ def sequential(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
     return spec.Block(stages=tuple(spec.Stage(branches=(spec.Branch(part=p, norm_in=norm),)) for p in (attn, ffn)))
 
 
+def chain(parts: Sequence[Any], before: Norm = spec.NoNorm(), after: Norm = spec.NoNorm()) -> spec.Block:
+    """Any number of branches one after the other, a norm `before` each (pre-norm) or `after` each sum (2017)."""
+    stages = (spec.Stage(branches=(spec.Branch(part=part, norm_in=before),), norm_sum=after) for part in parts)
+    return spec.Block(stages=tuple(stages))
+
+
 def post_norm(attn: Any, ffn: Any, norm: Norm) -> spec.Block:
     """The form of 2017: norm(x + attn(x)), then norm(x + ffn(x))."""
     return spec.Block(stages=tuple(spec.Stage(branches=(spec.Branch(part=p),), norm_sum=norm) for p in (attn, ffn)))

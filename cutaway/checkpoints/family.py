@@ -40,7 +40,8 @@ class Family:
     export, which is refused unless to_spec gives the same spec back. rules: their tensor names. `ignored_tensors`:
     patterns of leftover buffers. `renamed`: names of older files to today's. `prefix`: what all names but the head's
     begin with (`transformer.`), which files of a model without a head leave out. `ignored_keys`: keys of the
-    configuration without a meaning here, with the reason.
+    configuration without a meaning here, with the reason. `generation`: what a checkpoint's defaults of generation are
+    where its files say nothing.
     """
 
     model_types: tuple[str, ...]
@@ -51,6 +52,7 @@ class Family:
     renamed: Callable[[str], str] = str
     prefix: str = ""
     ignored_keys: dict[str, str] = field(default_factory=dict)
+    generation: spec.Generation = spec.Generation()
     gguf: tuple[Gguf, ...] = ()
 
     def bare(self, name: str) -> str:

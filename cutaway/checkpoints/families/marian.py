@@ -1,0 +1,39 @@
+"""Marian: post-norm, sinusoidal positions, sines first (Junczys-Dowmunt et al. 2018, arXiv:1804.00344)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.encoder_decoders import IGNORED, Style, read, rules, write
+from cutaway.checkpoints.family import Family
+
+
+def positions(config: Config) -> spec.Sinusoidal:
+    return spec.Sinusoidal(layout="halves", counted=spec.ByColumn())
+
+
+STYLE = Style("Marian", pre_norm=False, positions=positions, writes="MTModel")
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    return read(config, STYLE)
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    out = write(record, "marian", STYLE)
+    assert isinstance(record, spec.EncoderDecoder)
+    shared = record.shared_embedding
+    return out | {"share_encoder_decoder_embeddings": shared, "decoder_vocab_size": record.decoder.vocab_size}
+
+
+FAMILIES = (
+    Family(
+        ("marian",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ignored_tensors=("*coder.embed_positions.weight",),
+        generation=spec.Generation(start_id=58100, stop_ids=(0,), end_forced_id=0, pad_id=58100),
+    ),
+)  # fmt: skip

@@ -1,0 +1,153 @@
+"""T5 and mT5: pre-norm RMSNorm, biases by distance, scores without a factor (Raffel et al. 2019, arXiv:1910.10683).
+
+Version 1.0 has two matrices with ReLU and multiplies the decoder's states by 1/sqrt(d_model) before the tied head; 1.1
+and mT5 have gated networks and no such factor, and most of their files a head of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
+from cutaway.checkpoints.blocks import chain, repeated
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.encoder_decoders import head_rules, read_head, write_head
+from cutaway.checkpoints.encoders import task
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.rules import Rule, renames, same
+from cutaway.errors import CheckpointError
+
+STEMS = {"t5": "T5", "mt5": "MT5"}
+CLASSES = ("ForConditionalGeneration", "Model", "EncoderModel", "ForSequenceClassification", "ForTokenClassification",
+           "ForQuestionAnswering")  # fmt: skip
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    model_type = config.take("model_type")
+    kind = task(config, STEMS[model_type], CLASSES, CLASSES[0])
+    config.expect("is_decoder", False)
+    norm = spec.RMSNorm(eps=config.number("layer_norm_epsilon", 1e-6))
+    d_model, n_layers = config.integer("d_model"), config.integer("num_layers")
+    n_decoder = config.integer("num_decoder_layers", n_layers)
+    ffn, heads = (
+        read_ffn(config, model_type),
+        {"n_heads": config.integer("num_heads"), "head_dim": config.integer("d_kv")},
+    )
+    dropout = config.number("dropout_rate", 0.1)
+    head = read_head(config, kind, read_language(config, model_type))
+    encoder = chain((read_attention(config, heads, spec.FullMask()), ffn), norm)
+    rest: dict[str, Any] = {
+        "d_model": d_model, "head": head,
+        "dropout": spec.Dropout(embedding=dropout, attention=dropout, residual=dropout, hidden=dropout),
+    }  # fmt: skip
+    side: dict[str, Any] = {
+        "vocab_size": config.integer("vocab_size"), "context_length": "unlimited", "final_norm": norm
+    }  # fmt: skip
+    if kind in ("EncoderModel", "ForTokenClassification"):
+        return spec.Encoder(layers=repeated([encoder] * n_layers), **side, **rest)
+    cross = spec.Cross(**heads, scale=1.0)
+    decoder = chain((read_attention(config, heads, spec.CausalMask()), cross, ffn), norm)
+    return spec.EncoderDecoder(
+        encoder=spec.Side(layers=repeated([encoder] * n_layers), **side),
+        decoder=spec.Side(layers=repeated([decoder] * n_decoder), **side), **rest,
+    )  # fmt: skip
+
+
+def read_attention(config: Config, heads: dict[str, int], mask: Any) -> spec.MultiHead:
+    buckets = spec.T5Buckets(
+        n_buckets=config.integer("relative_attention_num_buckets", 32),
+        max_distance=config.integer("relative_attention_max_distance", 128),
+        bidirectional=isinstance(mask, spec.FullMask),
+    )
+    return spec.MultiHead(**heads, mask=mask, positions=buckets, scale=1.0)
+
+
+def read_ffn(config: Config, model_type: str) -> spec.Dense | spec.Gated:
+    """`gated-gelu` means the tanh form; `dense_act_fn` and `is_gated_act`, where they are written out, win."""
+    words = config.take("feed_forward_proj", {"t5": "relu", "mt5": "gated-gelu"}[model_type]).split("-")
+    plain = "gelu_new" if words == ["gated", "gelu"] else words[-1]
+    activation: Any = config.choice("dense_act_fn", ACTIVATIONS, plain)
+    gated, d_ff = config.flag("is_gated_act", words[0] == "gated"), config.integer("d_ff")
+    if len(words) > 2 or (len(words) == 2 and words[0] != "gated"):
+        raise CheckpointError(f"{config.where}: feed_forward_proj is {'-'.join(words)!r}, expected NAME or gated-NAME")
+    if gated:
+        return spec.Gated(d_ff=d_ff, activation=activation)
+    return spec.Dense(d_ff=d_ff, activation=activation, up_bias=False, down_bias=False)
+
+
+def read_language(config: Config, model_type: str) -> spec.LanguageHead:
+    """An unscaled head is tied or not as the file has a matrix for it or not, whatever `tie_word_embeddings` says."""
+    named = config.flag("tie_word_embeddings", True)
+    scaled = config.flag("scale_decoder_outputs", named) if model_type == "t5" else False
+    tied = scaled or not config.holds("lm_head.weight", not named)
+    return spec.LanguageHead(tied=tied, input_factor="1/sqrt_d_model" if scaled else 1.0)
+
+
+NETWORK = {"ffn.up_proj": "wi", "ffn.down_proj": "wo"}
+GATED = {"ffn.gate_proj": "wi_0", "ffn.up_proj": "wi_1", "ffn.down_proj": "wo"}
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names; the biases by distance lie in the first layer of each stack."""
+    out: list[Rule] = []
+    for prefix in spec.stacks(record):
+        theirs = prefix or "encoder."
+        n = 2 if theirs == "decoder." else 1
+        network = GATED if isinstance(parts(record)[1], spec.Gated) else NETWORK
+        names = {f"attn.{x}_proj": f"0.SelfAttention.{x}" for x in "qkvo"} | {"attn.norm_in": "0.layer_norm"}
+        names |= {f"cross.{x}_proj": f"1.EncDecAttention.{x}" for x in "qkvo"} | {"cross.norm_in": "1.layer_norm"}
+        names |= {ours: f"{n}.DenseReluDense.{name}" for ours, name in network.items()}
+        names["ffn.norm_in"] = f"{n}.layer_norm"
+        table = {f"{prefix}blocks.*.{ours}": f"{theirs}block.*.layer.{name}" for ours, name in names.items()}
+        table[f"{prefix}final_norm"] = f"{theirs}final_layer_norm"
+        table[f"{prefix}relative_bias"] = f"{theirs}block.0.layer.0.SelfAttention.relative_attention_bias"
+        out += renames(record, table)
+        for name in ("shared", f"{theirs}embed_tokens"):
+            out.append(same(f"{name}.weight", f"{prefix}embedding.tokens.weight"))
+    return out + head_rules(record)
+
+
+def parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
+    """Attention and feed-forward network of the encoder's first layer, which stand for all."""
+    stack = next(iter(spec.stacks(record).values()))
+    found = [branch.part for branch in stack.blocks[0].branches]
+    match found:
+        case [spec.MultiHead(positions=spec.T5Buckets()) as attn, spec.Dense() | spec.Gated() as ffn]:
+            return attn, ffn
+    raise CheckpointError("only attention with biases by distance and a feed-forward network fit this family")
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json; what does not fit shows when it is read back."""
+    attn, ffn = parts(record)
+    two, head, gated = isinstance(record, spec.EncoderDecoder), record.head, isinstance(ffn, spec.Gated)
+    stack = record.encoder if two else record
+    scaled = isinstance(head, spec.LanguageHead) and head.input_factor != 1.0
+    activation = THEIRS.get(ffn.activation)
+    return {
+        "model_type": "t5", **write_head(record, "T5"), "d_model": record.d_model, "d_ff": ffn.d_ff,
+        "d_kv": spec.sizes(attn, record.d_model).head_dim, "num_layers": len(stack.blocks), "num_heads": attn.n_heads,
+        "num_decoder_layers": len(record.decoder.blocks) if two else len(stack.blocks),
+        "relative_attention_num_buckets": attn.positions.n_buckets,
+        "relative_attention_max_distance": attn.positions.max_distance,
+        "feed_forward_proj": f"gated-{activation}" if gated else activation, "dense_act_fn": activation,
+        "is_gated_act": gated, "layer_norm_epsilon": stack.final_norm.eps, "vocab_size": stack.vocab_size,
+        "dropout_rate": record.dropout.residual, "is_encoder_decoder": two,
+        "scale_decoder_outputs": scaled, "tie_word_embeddings": isinstance(head, spec.LanguageHead) and head.tied,
+    }  # fmt: skip
+
+
+FAMILIES = (
+    Family(
+        ("t5", "mt5"), to_spec, rules, to_config, prefix="transformer.",
+        ignored_tensors=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+        generation=spec.Generation(start_id=0, stop_ids=(1,), pad_id=0),
+        ignored_keys={
+            "n_positions": "no limit comes of it", "initializer_factor": "training only",
+            "classifier_dropout": "training only", "output_past": "an API switch", "model_parallel": "an API switch",
+            "tokenizer_class": "the tokenizer's", "scale_decoder_outputs": "mT5 has no such factor",
+        },
+    ),
+)  # fmt: skip
