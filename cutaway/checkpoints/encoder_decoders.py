@@ -143,7 +143,9 @@ def read_head(config: Config, kind: str, language: spec.LanguageHead, n_classes:
             return spec.ClassHead(
                 **classes(config, n_classes), pool="last", transform=spec.Transform(activation="tanh")
             )
-        case "ForQuestionAnswering" | "ForTokenClassification":
+        case "ForQuestionAnswering":  # the two ends of the answer
+            return spec.ClassHead(n_classes=2, pool="none")
+        case "ForTokenClassification":
             return spec.ClassHead(**classes(config, n_classes), pool="none")
         case "Model" | "EncoderModel":
             return spec.VectorHead()
@@ -171,6 +173,7 @@ def head_rules(record: spec.Model) -> list[Rule]:
             offset = [same("final_logits_bias", "head.bias", Reshape((1, n), (n,)))] if bias else []
             return [same("lm_head.weight", "head.weight"), *offset]
         case spec.ClassHead(pool="none"):
-            return class_rules()
+            rules = class_rules()
+            return rules[::-1] if isinstance(record, spec.EncoderDecoder) else rules  # the first name is written
     names = {"head.transform.dense": "dense", "head.projection": "out_proj"}
     return renames(record, names, "classification_head.")

@@ -14,6 +14,7 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, family_of
 from cutaway.checkpoints.fill import Match, fill
+from cutaway.checkpoints.generation_config import KEYS, read_generation
 from cutaway.checkpoints.packed import check_packing, unpacked
 from cutaway.checkpoints.stacked import stacked
 from cutaway.checkpoints.weights import open_weights
@@ -40,6 +41,8 @@ BOOKKEEPING = {
     "cross_attention_hidden_size": "the family says so", "prefix": "bookkeeping",
     "bos_token_id": "the tokenizer's", "eos_token_id": "read for generation", "pad_token_id": "read for generation",
     "decoder_start_token_id": "read for generation", "forced_*": "read for generation",
+    **dict.fromkeys(KEYS, "read for generation"), "output_scores": "an API switch",
+    "return_dict_in_generate": "an API switch", "tf_legacy_loss": "training only", "use_bfloat16": "training only",
 }  # fmt: skip
 
 
@@ -61,7 +64,10 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     check_packing(config)
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()
-    return record.replace(name=record.name or folder.name, generation=read_generation(folder, record, config)), config
+    path = folder / "generation_config.json"
+    table, two_stacks = _json(path) if path.is_file() else None, isinstance(record, spec.EncoderDecoder)
+    generation = read_generation(table, config, family.generation, two_stacks)
+    return record.replace(name=record.name or folder.name, generation=generation), config
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match, Config]:
@@ -73,39 +79,6 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     source = stacked(unpacked(open_weights(folder), config), rules, family.bare)
     report = fill(model, source, rules, dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
-
-
-def read_generation(folder: Path, record: spec.Model, config: Config) -> spec.Generation:
-    """Defaults of generation: generation_config.json first, config.json where it is silent, then the family's."""
-    path = folder / "generation_config.json"
-    table = _json(path) if path.is_file() else {}
-    merged = {key: table.get(key, config.data.get(key)) for key in {*table, *config.data}}
-
-    def ids(key: str) -> tuple[int, ...]:
-        value = merged.get(key)
-        return () if value is None else tuple(value) if isinstance(value, list) else (value,)
-
-    def one(key: str) -> Any:
-        return ids(key)[0] if ids(key) else "none"
-
-    sampled = table.get("do_sample", False)
-    temperature = float(table.get("temperature") or 1.0) if sampled else 0.0
-    return record.generation.replace(
-        temperature=temperature,
-        top_k=int(table.get("top_k") or 0) if sampled else 0,
-        top_p=float(table.get("top_p") or 1.0) if sampled else 1.0,
-        min_p=float(table.get("min_p") or 0.0) if sampled else 0.0,
-        repetition_penalty=float(table.get("repetition_penalty") or 1.0),
-        n_beams=int(table.get("num_beams") or 1),
-        length_penalty=float(table.get("length_penalty", 1.0) or 0.0),
-        stop_ids=tuple(dict.fromkeys(ids("eos_token_id"))),
-        start_id=one("decoder_start_token_id"),
-        forced_ids=ids("forced_bos_token_id"),
-        end_forced_id=one("forced_eos_token_id"),
-        suppressed_ids=ids("suppress_tokens")
-        + tuple(i for row in table.get("bad_words_ids") or [] if len(row) == 1 for i in row),
-        pad_id=one("pad_token_id"),
-    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From logits to a token. The order is fixed: suppressed ids, penalties, temperature, top-k, top-p, min-p, draw."""
+"""From logits to a token. The order is fixed: forbidden ids, penalties, temperature, top-k, top-p, min-p, draw."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Sampler:
         self.suppressed = torch.tensor(options.suppressed_ids, dtype=torch.long, device=like.device)
         penalised = options.repetition_penalty != 1.0 or options.presence_penalty != 0.0
         self.seen = seen_ids(rows, like.device) if penalised else None
+        self.rows = [list(row) for row in rows] if options.no_repeat_ngram_size else []
+        self.n_new = 0
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         """A token a row; -1 where the logits are NaN."""
@@ -45,15 +47,25 @@ class Sampler:
         return torch.where(probabilities[:, 0].isnan(), -1, token)
 
     def adjust(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        """The logits after suppression and penalties."""
+        """The logits after what may not come and penalties."""
         if self.suppressed.numel():
             logits = logits.index_fill(1, self.suppressed, -torch.inf)
+        if self.n_new < self.options.min_tokens and self.options.stop_ids:
+            stops = torch.tensor(self.options.stop_ids, device=logits.device)
+            logits = logits.index_fill(1, stops, -torch.inf)
+        if self.rows:
+            logits = logits.clone()
+            for row, ids in zip(logits, self.rows, strict=True):
+                row[list(repeating(ids, self.options.no_repeat_ngram_size))] = -torch.inf
         if self.seen is not None:
             logits = penalise(logits, self.seen, self.options.repetition_penalty, self.options.presence_penalty)
         return logits
 
     def note(self, tokens: Int[Tensor, " B"]) -> None:
         """These tokens have been seen from now on."""
+        self.n_new += 1
+        for row, token in zip(self.rows, tokens.tolist() if self.rows else [], strict=True):
+            row.append(token)
         if self.seen is not None:
             self.seen = torch.cat((self.seen, tokens[:, None]), 1)
 
@@ -61,6 +73,14 @@ class Sampler:
         """Go on with these rows alone; one may come twice."""
         self.generators = [self.generators[row] for row in rows] if self.generators else []
         self.seen = self.seen if self.seen is None else self.seen[list(rows)]
+        self.rows = [list(self.rows[row]) for row in rows] if self.rows else []
+
+
+def repeating(ids: Sequence[int], n: int) -> set[int]:
+    """The ids that would complete a run of n ids which is there already (Paulus et al. 2017, arXiv:1705.04304)."""
+    before = list(ids[len(ids) - n + 1 :]) if n > 1 else []
+    starts = range(len(ids) - n + 1) if len(ids) >= n else range(0)
+    return {ids[start + n - 1] for start in starts if list(ids[start : start + n - 1]) == before}
 
 
 def seen_ids(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "B S"]:

@@ -18,7 +18,8 @@ class Generation(Record):
 
     Beams are ranked by score / length^`length_penalty`; `early_stopping` ends with the n_beams-th complete one.
     `start_id` begins a decoder that has an encoder; `forced_ids` are the first new tokens whatever the logits say;
-    `end_forced_id` is the last one where the limit is reached; `suppressed_ids` never come.
+    `end_forced_id` is the last one where the limit is reached; `suppressed_ids` never come. No `no_repeat_ngram_size`
+    ids come in a row a second time, prompt included; no stop id is among the first `min_tokens` new ones.
     """
 
     temperature: Annotated[float, Field(ge=0.0)] = 0.0
@@ -27,10 +28,12 @@ class Generation(Record):
     min_p: Share = 0.0
     repetition_penalty: Positive = 1.0
     presence_penalty: float = 0.0
+    no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
     n_beams: Count = 1
     length_penalty: float = 1.0
     early_stopping: bool = False
     max_tokens: Count | Literal["context"] = "context"
+    min_tokens: Annotated[int, Field(ge=0)] = 0
     stop_ids: tuple[Id, ...] = ()
     stop_strings: tuple[str, ...] = ()
     start_id: Id | Literal["none"] = "none"

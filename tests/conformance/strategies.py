@@ -378,7 +378,7 @@ class Maker:
         some_id = self.pick(range(vocab_size))
         full = s.Generation(
             temperature=0.7, top_k=3, top_p=0.9, min_p=1e-3, repetition_penalty=1.1, presence_penalty=-0.25, n_beams=2,
-            length_penalty=0.6, max_tokens=5, stop_ids=(some_id,), stop_strings=("\n\n", "\u2028é"), start_id=some_id, early_stopping=True,  # noqa: E501
+            length_penalty=0.6, max_tokens=5, min_tokens=2, no_repeat_ngram_size=3, stop_ids=(some_id,), stop_strings=("\n\n", "\u2028é"), start_id=some_id, early_stopping=True,  # noqa: E501
             forced_ids=(some_id, 0), end_forced_id=some_id, suppressed_ids=(0,), pad_id=PAD,
         )  # fmt: skip
         return self.pick((s.Generation(stop_ids=(some_id,)), full))

@@ -12,7 +12,17 @@ from hypothesis.extra.numpy import arrays
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.generation import Run, generate
-from cutaway.generation.sampling import SPARE, Sampler, argmax, distribution, draw, likeliest, penalise, seen_ids
+from cutaway.generation.sampling import (
+    SPARE,
+    Sampler,
+    argmax,
+    distribution,
+    draw,
+    likeliest,
+    penalise,
+    repeating,
+    seen_ids,
+)  # fmt: skip
 from cutaway.reference import sampling as reference
 from tests.generation.models import drawn, logits_alone, plain
 
@@ -198,3 +208,38 @@ def test_trap_43_repetition_penalty_once_a_distinct_id_and_the_prompt_counts():
     assert generate(model, [[3, 1, 4]], spec.Generation(max_tokens=12, repetition_penalty=1.7)).ids == [row[3:]]
     never = generate(model, [[3, 1, 4], [5]], spec.Generation(max_tokens=20, presence_penalty=1e6)).ids
     assert len({3, 1, 4, *never[0]}) == 23 and len(set(never[1]) - {5}) == 20
+
+
+@pytest.mark.parametrize(
+    ("ids", "n", "banned"),
+    [
+        ([1, 2, 3, 1, 2], 3, {3}),
+        ([1, 2, 3, 1, 2], 2, {3}),
+        ([1, 2, 1, 3, 1], 2, {2, 3}),
+        ([1, 2, 1], 1, {1, 2}),
+        ([1, 2, 3], 3, set()),
+        ([1, 2], 4, set()),
+        ([4, 4, 4], 3, {4}),
+        ([], 1, set()),
+    ],
+)
+def test_ids_that_would_repeat_a_run(ids, n, banned):
+    assert repeating(ids, n) == banned
+    for token in range(6):  # by definition: with the token the last n ids stand there twice
+        text = [*ids, token]
+        runs = [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
+        assert (token in banned) == (len(text) >= n and runs.count(runs[-1]) > 1 if runs else False)
+
+
+def test_no_run_comes_twice_and_no_stop_too_early():
+    options = spec.Generation(no_repeat_ngram_size=2, min_tokens=2, stop_ids=(0,))
+    logits = torch.tensor([[9.0, 3.0, 2.0, 1.0], [9.0, 3.0, 2.0, 1.0]])
+    sampler, texts = Sampler(options, [[1], [2]], [], logits), [[], []]
+    for _ in range(4):
+        tokens = sampler.choose(logits)
+        sampler.note(tokens)
+        for text, token in zip(texts, tokens.tolist(), strict=True):
+            text.append(token)
+    assert texts == [[1, 2, 0, 0], [1, 1, 0, 0]]
+    sampler.keep([1])
+    assert sampler.rows == [[2, 1, 1, 0, 0]]

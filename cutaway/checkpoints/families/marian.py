@@ -10,7 +10,10 @@ from cutaway.checkpoints.encoder_decoders import IGNORED, Style, read, rules, wr
 from cutaway.checkpoints.family import Family
 
 
-def positions(config: Config) -> spec.Sinusoidal:
+def positions(config: Config) -> spec.Sinusoidal | spec.Learned:
+    """Sines first, then cosines; where a file stores the table, that is what is read."""
+    if config.holds("*encoder.embed_positions.weight", False):
+        return spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
     return spec.Sinusoidal(layout="halves", counted=spec.ByColumn())
 
 
@@ -33,7 +36,6 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 FAMILIES = (
     Family(
         ("marian",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
-        ignored_tensors=("*coder.embed_positions.weight",),
         generation=spec.Generation(start_id=58100, stop_ids=(0,), end_forced_id=0, pad_id=58100),
     ),
 )  # fmt: skip

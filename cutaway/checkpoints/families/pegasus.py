@@ -26,7 +26,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 FAMILIES = (
     Family(
         ("pegasus",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
-        ignored_tensors=("*coder.embed_positions.weight", "shared.weight"),
+        ignored_tensors=("shared.weight",),
         generation=spec.Generation(start_id=0, stop_ids=(1,), end_forced_id=1, pad_id=0),
     ),
 )  # fmt: skip

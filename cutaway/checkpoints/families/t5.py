@@ -28,18 +28,16 @@ def to_spec(config: Config) -> spec.Model:
     model_type = config.take("model_type")
     kind = task(config, STEMS[model_type], CLASSES, CLASSES[0])
     config.expect("is_decoder", False)
-    norm = spec.RMSNorm(eps=config.number("layer_norm_epsilon", 1e-6))
-    d_model, n_layers = config.integer("d_model"), config.integer("num_layers")
+    norm, n_layers = spec.RMSNorm(eps=config.number("layer_norm_epsilon", 1e-6)), config.integer("num_layers")
     n_decoder = config.integer("num_decoder_layers", n_layers)
     ffn, heads = (
         read_ffn(config, model_type),
         {"n_heads": config.integer("num_heads"), "head_dim": config.integer("d_kv")},
     )
     dropout = config.number("dropout_rate", 0.1)
-    head = read_head(config, kind, read_language(config, model_type))
     encoder = chain((read_attention(config, heads, spec.FullMask()), ffn), norm)
     rest: dict[str, Any] = {
-        "d_model": d_model, "head": head,
+        "d_model": config.integer("d_model"), "head": read_head(config, kind, read_language(config, model_type)),
         "dropout": spec.Dropout(embedding=dropout, attention=dropout, residual=dropout, hidden=dropout),
     }  # fmt: skip
     side: dict[str, Any] = {
@@ -103,17 +101,15 @@ def rules(record: spec.Model) -> list[Rule]:
         table = {f"{prefix}blocks.*.{ours}": f"{theirs}block.*.layer.{name}" for ours, name in names.items()}
         table[f"{prefix}final_norm"] = f"{theirs}final_layer_norm"
         table[f"{prefix}relative_bias"] = f"{theirs}block.0.layer.0.SelfAttention.relative_attention_bias"
-        out += renames(record, table)
-        for name in ("shared", f"{theirs}embed_tokens"):
-            out.append(same(f"{name}.weight", f"{prefix}embedding.tokens.weight"))
+        tables = ("shared.weight", f"{theirs}embed_tokens.weight")
+        out += renames(record, table) + [same(name, f"{prefix}embedding.tokens.weight") for name in tables]
     return out + head_rules(record)
 
 
 def parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
     """Attention and feed-forward network of the encoder's first layer, which stand for all."""
     stack = next(iter(spec.stacks(record).values()))
-    found = [branch.part for branch in stack.blocks[0].branches]
-    match found:
+    match [branch.part for branch in stack.blocks[0].branches]:
         case [spec.MultiHead(positions=spec.T5Buckets()) as attn, spec.Dense() | spec.Gated() as ffn]:
             return attn, ffn
     raise CheckpointError("only attention with biases by distance and a feed-forward network fit this family")
@@ -147,7 +143,7 @@ FAMILIES = (
         ignored_keys={
             "n_positions": "no limit comes of it", "initializer_factor": "training only",
             "classifier_dropout": "training only", "output_past": "an API switch", "model_parallel": "an API switch",
-            "tokenizer_class": "the tokenizer's", "scale_decoder_outputs": "mT5 has no such factor",
+            "scale_decoder_outputs": "mT5 has no such factor",
         },
     ),
 )  # fmt: skip
