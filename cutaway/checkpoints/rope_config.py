@@ -13,17 +13,20 @@ Layout = Literal["halves", "interleaved"]
 
 def read_rope(
     config: Config, head_dim: int, base: float = 10000.0, layout: Layout = "halves", layer_type: str = "",
-    share: float = 1.0,
+    share: float | None = None,
 ) -> spec.RoPE:  # fmt: skip
     """RoPE from `rope_parameters` (v5: a table, or one a layer type) or `rope_theta` and `rope_scaling` (v4).
 
     `base` and `share`, the rotated part of a head, are the architecture's own defaults, taken and noted where the file
-    has none.
+    has none; `share` None: it turns whole heads, and a file that says otherwise is refused.
     """
     table = _table(config, layer_type)
-    theta = _either(table, config, "rope_theta", base)
-    share = _either(table, config, "partial_rotary_factor", share)
-    rotary_dim = int(head_dim * share)
+    theta, rotary_dim = _either(table, config, "rope_theta", base), head_dim
+    if share is None:
+        table.expect("partial_rotary_factor", 1.0, None)
+        config.expect("partial_rotary_factor", 1.0, None)
+    else:
+        rotary_dim = int(head_dim * _either(table, config, "partial_rotary_factor", share))
     turned = "head" if rotary_dim == head_dim else rotary_dim
     record = spec.RoPE(base=theta, rotary_dim=turned, layout=layout, scaling=_scaling(table, config))
     table.finish()

@@ -81,8 +81,9 @@ def test_trap_05_longrope_has_a_factor_of_the_lengths(shared):
 
 
 def test_trap_06_partial_rotation_of_a_head():
-    rope = attention(read("llama", 1, head_dim=16, partial_rotary_factor=0.4)).positions
-    assert rope.rotary_dim == 6
+    assert attention(read("phi3", 1, head_dim=16, partial_rotary_factor=0.4)).positions.rotary_dim == 6
+    with pytest.raises(CheckpointError, match="partial_rotary_factor is 0.4"):  # it turns whole heads
+        read("llama", 1, partial_rotary_factor=0.4)
 
 
 @pytest.mark.parametrize("name", ["mistral-a", "gemma2-a", "gemma3-a", "cohere2-a", "olmo3-a"])

@@ -19,7 +19,7 @@ def to_spec(config: Config) -> spec.Model:
     """config.json to a spec."""
     shape, windowed = decoders.read_shape(config), config.nullable("sliding_window", None) is not None
     config.integer("original_max_position_embeddings", 4096)
-    rope = read_rope(config, shape.head_dim)
+    rope = read_rope(config, shape.head_dim, share=1.0)
     if not isinstance(rope.scaling, (spec.NoScaling, spec.LongRopeScaling)):
         raise CheckpointError(
             f"{config.where}: rope type {rope.scaling.kind} is none of this family's; only longrope is"
@@ -65,7 +65,9 @@ def gguf_spec(config: Config) -> spec.Model:
     """Keys of a GGUF file to a spec; a window of 0 means none."""
     shape, window = gguf_decoders.read_shape(config), config.integer("attention.sliding_window", 0)
     mask = spec.SlidingMask(window=window) if window else spec.CausalMask()
-    attn = spec.MultiHead(**shape.heads, mask=mask, positions=gguf_decoders.read_rope(config, shape.head_dim))
+    attn = spec.MultiHead(
+        **shape.heads, mask=mask, positions=gguf_decoders.read_rope(config, shape.head_dim, share=1.0)
+    )
     norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     block = sequential(attn, spec.Gated(d_ff=config.integer("feed_forward_length")), norm)
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm)
