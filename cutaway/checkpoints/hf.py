@@ -13,9 +13,10 @@ import torch
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, family_of
-from cutaway.checkpoints.fill import Match, fill
+from cutaway.checkpoints.fill import Match, Source, fill
 from cutaway.checkpoints.generation_config import KEYS, read_generation
 from cutaway.checkpoints.packed import check_packing, unpacked
+from cutaway.checkpoints.rules import Rule
 from cutaway.checkpoints.stacked import stacked
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
@@ -76,9 +77,14 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
     rules = family.rules(record)
-    source = stacked(unpacked(open_weights(folder), config), rules, family.bare)
-    report = fill(model, source, rules, dtype, family.ignored_tensors, family.bare)
+    report = fill(model, open_source(folder, config, rules), rules, dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
+
+
+def open_source(folder: Path, config: Config, rules: list[Rule], allow_pickle: bool = False) -> Source:
+    """The tensors of a folder as the rules of its family see them: packed weights plain, numbered parts in one."""
+    family = family_of(config.data["model_type"], config.where)
+    return stacked(unpacked(open_weights(folder, allow_pickle=allow_pickle), config), rules, family.bare)
 
 
 def _json(path: Path) -> dict[str, Any]:

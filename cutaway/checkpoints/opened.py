@@ -121,8 +121,9 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
     if path.is_dir():
         record, config = hf.read_spec(path)
         family = family_of(config.data["model_type"], config.where)
+        rules = family.rules(record)
         return Opened(
-            path, "hf", record, family.rules(record), lambda: open_weights(path, allow_pickle=allow_pickle),
+            path, "hf", record, rules, lambda: hf.open_source(path, config, rules, allow_pickle),
             config.data["model_type"], config, family.ignored_tensors, family.bare,
         )  # fmt: skip
     raise CheckpointError(f"{path}: no model folder and no .gguf file; check the path")

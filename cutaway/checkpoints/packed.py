@@ -72,6 +72,9 @@ class Mxfp4:
         experts, rows, groups, size = self.source.shape(name + "_blocks")
         return experts, 2 * size * groups, rows
 
+    def drop(self) -> None:
+        self.source.drop()
+
     def dtype(self, name: str) -> torch.dtype:
         return torch.bfloat16 if name in self.packed else self.source.dtype(name)
 
@@ -106,6 +109,9 @@ class BlockFp8:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.source.shape(name)
+
+    def drop(self) -> None:
+        self.source.drop()
 
     def dtype(self, name: str) -> torch.dtype:
         return torch.float32 if name + self.SUFFIX in self.there else self.source.dtype(name)

@@ -9,9 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GptOssConfig, GptOssForCausalLM, GptOssForTokenClassification, GptOssModel
 
+import cutaway
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.convert import convert
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, peer, rewrite, round_trip, same_logits, same_text, tiny
+
+BF16, IDS = torch.bfloat16, torch.tensor([[3, 4, 5, 6]])
 
 
 def config(**changes):
@@ -85,8 +89,12 @@ def test_mxfp4_equals_the_peer_and_goes_out_plain(tmp_path):
     first = theirs["model.layers.0.mlp.experts.gate_up_proj"][1].T  # rows: gate, up, gate, up, ...
     assert torch.equal(ours["blocks.0.ffn.experts.1.gate_proj.weight"], first[::2].float())
     assert torch.equal(ours["blocks.0.ffn.experts.1.up_proj.weight"], first[1::2].float())
-    round_trip(folder, tmp_path / "out")
+    convert(folder, "hf", tmp_path / "out")
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
+
+    assert load_file(tmp_path / "out" / "model.safetensors")["model.layers.1.mlp.experts.down_proj"].dtype == BF16
+    assert torch.equal(peer(tmp_path / "out")(IDS).logits, peer(folder)(IDS).logits)
+    assert torch.equal(cutaway.load(folder)(IDS), cutaway.load(tmp_path / "out")(IDS))
 
 
 def test_mxfp4_without_its_scales_is_named(tmp_path):
