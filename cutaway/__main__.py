@@ -1,3 +1,3 @@
-from cutaway.cli.app import main
+from cutaway.cli import main
 
 main()

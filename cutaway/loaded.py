@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
-from cutaway.checkpoints.pull import KNOWN, pull
+from cutaway.checkpoints.pull import KNOWN, located
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
@@ -51,6 +51,12 @@ class Loaded:
             raise InputError(f"{self.path}: the model has no tokenizer; give ids")
         return self.tokenizer.encode(text)
 
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+        if self.tokenizer is None:
+            raise InputError(f"{self.path}: the model has no tokenizer; ids stay ids")
+        return self.tokenizer.decode(ids)
+
     def stream(self, text: str, seed: int = 0, **options: Any) -> Iterator[str]:
         """Pieces of the continuation, whole characters only; stop strings end it and are not shown."""
         yield from self.stream_ids(self.encode(text), seed, **options)
@@ -77,7 +83,7 @@ class Loaded:
 def load(
     name: str | Path, dtype: torch.dtype = torch.float32, tokenizer: bool = True, allow_pickle: bool = False
 ) -> Loaded:
-    """A model by known name (`smollm2`), folder, GGUF file, preset or spec file (the last two with weights of seed 0).
+    """A model by name (`smollm2`), folder, GGUF file, name on the hub, preset or spec file (these two: seed 0).
 
     Without `tokenizer` that of the checkpoint is not read: ids are given and returned. A folder that has only pickled
     weights is refused unless `allow_pickle` says that its author is trusted.
@@ -85,7 +91,7 @@ def load(
     Raises CheckpointError where nothing of that name is there.
     """
     name = str(name)
-    path = pull(name) if name in KNOWN else Path(name)
+    path = Path(name) if name in spec.names() else located(name)
     if path.is_file() and path.suffix in (".toml", ".json"):
         return Loaded(build(spec.load(path), seed=0, dtype=dtype).eval(), None, str(path))
     if path.is_dir() or path.is_file():

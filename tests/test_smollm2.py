@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutaway.ablation.surgery import remove
-from cutaway.cli.run import prompt_loss
+from cutaway.cli.inside import prompt_loss
 from cutaway.generation.loop import generate
 from cutaway.generation.result import Run
 

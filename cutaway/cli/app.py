@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.errors import CutawayError, SpecError
+from cutaway.errors import SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
 app.command("cutaway.cli.lab:app", name="lab", help="The lab in the browser, and its labs from the terminal.")
@@ -17,40 +17,76 @@ app.command("cutaway.cli.learn:app", name="learn", help="Exercises: write the pa
 specs = cyclopts.App(name="spec", help="Check, print or count a model's description.")
 app.command(specs)
 
-Set = Annotated[tuple[str, ...], Parameter(name="--set", help="Change any field: --set n_layers=4.", negative="")]
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="")]
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", help="Change any field: --set n_layers=4.", negative="", show_default=False),
+]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Texts = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
 @app.command
 def run(
     model: str = "smollm2", text: str = "The capital of France is", /, *,
-    max_tokens: int = 24, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
-    seed: int = 0, chat: bool = False, remove: str = "ffn", trace: bool | None = None,
+    max_tokens: int = 24, greedy: Flag = False, temperature: float | None = None,
+    top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
+    repetition_penalty: float | None = None, stop: Texts = (), seed: int = 0,
+    chat: Flag = False, stdin: Flag = False, remove: str = "ffn", trace: bool | None = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
-    """Continue a text; on a terminal (or with --trace) show below it what happened inside.
+    """Continue a text; on a terminal, or with --trace, show below it what happened inside.
 
-    Plain run sends the text as it is; --chat puts it into the model's chat template.
+    Plain run sends the text as it is. What is not given is as the checkpoint has it.
+
+    :param model: a known name, a folder, a .gguf file, or a name on the hub
+    :param text: the text to continue
+    :param max_tokens: most new tokens
+    :param greedy: always the likeliest token, as temperature 0
+    :param temperature: 0 is greedy, 1 leaves the model's probabilities as they are
+    :param top_k: sample among the k likeliest tokens
+    :param top_p: sample among the likeliest tokens that together have this probability
+    :param min_p: sample among tokens with at least this share of the likeliest one's probability
+    :param repetition_penalty: above 1 makes tokens that came before less likely
+    :param stop: a text that ends the continuation, itself not shown
+    :param seed: equal seeds give equal texts
+    :param chat: put the text into the model's chat template
+    :param stdin: read the text from standard input
+    :param remove: the part whose absence --trace shows, such as mask, attn or blocks.3.ffn
+    :param trace: show what happened inside, or not
     """
     from cutaway.cli.run import Request, show_run
 
-    options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    inside = sys.stdout.isatty() if trace is None else trace
-    show_run(Request(model, text, options, seed, chat, remove, inside))
+    options = given(
+        max_tokens=max_tokens, temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+        repetition_penalty=repetition_penalty, stop_strings=stop or None,
+    )  # fmt: skip
+    inside = sys.stdout.isatty() and not json if trace is None else trace
+    text = sys.stdin.read() if stdin else text
+    show_run(Request(model, text, options, seed, chat, remove, inside, json))
 
 
 @app.command
-def chat(model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float = 0.0, seed: int = 0) -> None:
-    """Talk with an instruct model; an empty line or Ctrl+D ends it."""
+def chat(
+    model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float | None = None, seed: int = 0,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Talk with an instruct model; an empty line or Ctrl+D ends it. With --json a line an answer."""
     from cutaway.cli.run import chat as talk
 
-    talk(model, {"max_tokens": max_tokens, "temperature": temperature}, seed)
+    talk(model, given(max_tokens=max_tokens, temperature=temperature), seed, json)
 
 
 @app.command
-def show(model: str, /, *, code: bool = False, diff: str = "", sets: Set = (), json: Json = False) -> None:
-    """The model as a tree with shapes, parameters and cost.
+def show(
+    model: str, /, *, code: Flag = False, diff: str = "", sets: Set = (),
+    json: Json = False,
+) -> None:  # fmt: skip
+    """A model as a tree: each part with its shapes, parameters and cost.
 
-    --code prints it as one plain torch file; --diff OTHER says what differs.
+    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
+    :param code: print the whole model as one plain torch file instead
+    :param diff: say in words what differs from this other model instead
     """
     from cutaway.cli.show import show_code, show_diff, show_model
 
@@ -79,11 +115,13 @@ def eval(model: str = "smollm2", /, *, text: str, json: Json = False) -> None:  
 
 
 @app.command
-def pull(name: str, /) -> None:
+def pull(name: str, /, *, json: Json = False) -> None:
     """Fetch a known model into the cache folder; afterwards no network is needed."""
-    from cutaway.checkpoints.pull import pull as fetch
+    from cutaway.cli.models import fetch_known
+    from cutaway.cli.output import print_json
 
-    print(fetch(name))
+    path = fetch_known(name)
+    print_json({"name": name, "path": str(path)}) if json else print(path)
 
 
 @app.command
@@ -92,12 +130,10 @@ def convert(
 ) -> None:  # fmt: skip
     """Write a checkpoint as a Hugging Face folder or a GGUF file; what no family can hold is refused.
 
-    Parameters
-    ----------
-    to: the format
-    out: the new folder; a GGUF file is written into it
-    dtype: F32, F16 or BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0, Q5_1; without it as stored
-    family: the model type or architecture to write, where several could hold the model
+    :param to: the format
+    :param out: the new folder; a GGUF file is written into it
+    :param dtype: F32, F16 or BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0, Q5_1; without it as stored
+    :param family: the model type or architecture to write, where several could hold the model
     """
     from cutaway.cli.convert import show_convert
 
@@ -113,11 +149,11 @@ def list_models(*, json: Json = False) -> None:
 
 
 @app.command
-def doctor() -> None:
-    """What this set-up has, and what is wrong with it."""
-    from cutaway.cli.doctor import examine
+def doctor(*, json: Json = False) -> None:
+    """What this set-up has, what is wrong with it, and what to do."""
+    from cutaway.cli.doctor import show_doctor
 
-    sys.exit(examine())
+    sys.exit(show_doctor(json))
 
 
 @specs.command(name="print")
@@ -127,24 +163,26 @@ def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
     from cutaway.cli.models import spec_of
 
     record = spec_of(model, settings(sets))
-    print(spec.to_json(record) if json else spec.to_toml(record))
+    print((spec.to_json if json else spec.to_toml)(record).rstrip())
 
 
 @specs.command
-def check(model: str, /, *, sets: Set = ()) -> None:
-    """Whether the parts fit together."""
-    from cutaway import spec
-    from cutaway.cli.models import spec_of
+def check(model: str, /, *, sets: Set = (), json: Json = False) -> None:
+    """Whether the parts fit together; exit 2 where they do not."""
+    from cutaway.cli.check import show_check
 
-    spec.check(spec_of(model, settings(sets)))
-    print(f"{model}: sound")
+    show_check(model, settings(sets), json)
 
 
 @specs.command
-def count(model: str, /, *, tokens: int = 1024, measure: bool = False, sets: Set = (), json: Json = False) -> None:
+def count(
+    model: str, /, *, tokens: int = 1024, measure: Flag = False, sets: Set = (),
+    json: Json = False,
+) -> None:  # fmt: skip
     """Parameters, bytes of weights, cache and activations, FLOP a token forward and backward, part by part.
 
-    --measure adds tokens a second: what this machine's bandwidth and FLOP rate predict, and what the model does.
+    :param tokens: length of the row
+    :param measure: add tokens a second: what this machine's bandwidth and FLOP rate predict, and what the model does
     """
     from cutaway.cli.count import show_count
     from cutaway.cli.models import spec_of
@@ -153,13 +191,13 @@ def count(model: str, /, *, tokens: int = 1024, measure: bool = False, sets: Set
 
 
 @specs.command
-def schema() -> None:
-    """The JSON Schema of descriptions."""
-    import json
+def schema(*, json: Json = False) -> None:
+    """The JSON Schema of descriptions; with --json in one line."""
+    import json as writer
 
     from cutaway import spec
 
-    print(json.dumps(spec.schema(), indent=2))
+    print(writer.dumps(spec.schema(), indent=None if json else 2))
 
 
 def settings(sets: tuple[str, ...]) -> dict[str, str]:
@@ -170,14 +208,6 @@ def settings(sets: tuple[str, ...]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in sets)
 
 
-def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit 2."""
-    try:
-        app(result_action="return_none")
-    except CutawayError as error:
-        print(f"cutaway: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -14,7 +14,7 @@ from cutaway.cli.output import console, print_json, print_table, scaled
 from cutaway.errors import InputError
 from cutaway.spec.count import Count, PartCount
 
-COLUMNS = ("part", "parameters", "weights", "cache", "activations", "forward", "backward")
+COLUMNS = ("part", "parameters", "weights", "cache", "kept", "forward", "backward")
 
 
 def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) -> None:
@@ -34,7 +34,7 @@ def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) ->
         console.print()
     console.print(
         f"float32, one row of {tokens:,} tokens; where layers are alike, each alone.\n"
-        "forward, backward: FLOP a token. activations: what the backward pass needs.",
+        "kept: activations that the backward pass needs; forward, backward: FLOP a token.",
         style="dim", soft_wrap=True,
     )  # fmt: skip
     if speed:

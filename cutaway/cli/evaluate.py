@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import torch
 
+from cutaway.cli.models import load_model
+from cutaway.cli.output import print_json
 from cutaway.errors import InputError
-from cutaway.loaded import load
 
 
 def show_eval(name: str, file: str, as_json: bool) -> None:
@@ -19,7 +19,7 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text ({error}); give a UTF-8 file") from None
-    loaded = load(name)
+    loaded = load_model(name)
     ids = loaded.encode(text)
     limit = loaded.spec.context_length
     width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
@@ -36,7 +36,7 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
     result = {"tokens": len(ids), "scored": scored, "loss": loss, "perplexity": math.exp(loss),
               "bits_per_byte": total / math.log(2) / len(text.encode())}  # fmt: skip
     if as_json:
-        print(json.dumps(result))
+        print_json(result)
     else:
         print(f"{scored:,} of {len(ids):,} tokens scored, windows of {width}")
         print(f"loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "

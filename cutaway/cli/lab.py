@@ -11,23 +11,27 @@ from cyclopts import App, Parameter
 from cutaway.errors import InputError
 
 app = App(name="lab", help="Open the course and its labs in the browser, or run one lab here.")
+AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+Texts = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
 @app.default
-def start(*, host: str = "127.0.0.1", port: int = 8765, browser: bool = True, allow: tuple[str, ...] = ()) -> None:
+def start(
+    *, host: str = "127.0.0.1", port: int = 8765, browser: bool = True, allow: Texts = (), json_: AsJson = False
+) -> None:
     """Start the lab and open it in the browser; ends with Ctrl+C.
 
-    Parameters
-    ----------
-    host: address to listen on; learners' code is run only on a loopback address
-    port: port to listen on; another one is taken if the usual one is busy
-    browser: open the browser
-    allow: further host names under which the page may be reached
+    :param host: address to listen on; learners' code is run only on a loopback address
+    :param port: port to listen on; another one is taken if the usual one is busy
+    :param browser: open the browser
+    :param allow: further host names under which the page may be reached
+    :param json_: print the address as JSON
     """
     from cutaway.lab.app import serve
 
     def ready(address: str) -> None:
-        print(f"Cutaway lab: {address}\nEnds with Ctrl+C.", flush=True)
+        told = json.dumps({"address": address}) if json_ else f"Cutaway lab: {address}\nEnds with Ctrl+C."
+        print(told, flush=True)
         if browser:
             webbrowser.open(address)
 
@@ -38,16 +42,16 @@ def start(*, host: str = "127.0.0.1", port: int = 8765, browser: bool = True, al
 def run(
     lab: str,
     *,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=True)] = (),
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", consume_multiple=True, negative="", show_default=False)
+    ] = (),
+    json_: AsJson = False,
 ) -> None:
     """Run one lab on its default state and print what it shows.
 
-    Parameters
-    ----------
-    lab: the lab, for example rope, stack or block
-    set_: values of its state as key=value, the value written as JSON: m=2 'remove=["mask"]'
-    json_: print the whole result as JSON
+    :param lab: the lab, for example rope, stack or block
+    :param set_: values of its state as key=value, the value written as JSON: m=2 'remove=["mask"]'
+    :param json_: print the whole result as JSON
     """
     from cutaway.lab import labs
 
@@ -62,12 +66,10 @@ def run(
 
 
 @app.command(name="list")
-def list_(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def list_(*, json_: AsJson = False) -> None:
     """List the labs with their default states.
 
-    Parameters
-    ----------
-    json_: print them as JSON
+    :param json_: print them as JSON
     """
     from cutaway.lab import labs
 

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from cutaway.lab.runner import Job
 
 app = App(name="learn", help="Write the parts of a Transformer yourself, in your own editor.")
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 
 @app.command(name="list")
 def list_(*, folder: Path = Path(), json_: AsJson = False) -> None:
     """List the exercises, and which have a file in the folder.
 
-    Parameters
-    ----------
-    folder: where the files are
-    json_: print the list as JSON
+    :param folder: where the files are
+    :param json_: print the list as JSON
     """
     from cutaway.lab.exercises import IDS, load
 
@@ -40,13 +38,12 @@ def list_(*, folder: Path = Path(), json_: AsJson = False) -> None:
 
 
 @app.command
-def start(exercise: str, *, folder: Path = Path()) -> None:
+def start(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> None:
     """Write an exercise's first lines into a file, to be finished in any editor.
 
-    Parameters
-    ----------
-    exercise: its id, as `cutaway learn list` shows it
-    folder: where to write the file
+    :param exercise: its id, as `cutaway learn list` shows it
+    :param folder: where to write the file
+    :param json_: print the file's name as JSON
     """
     from cutaway.lab.exercises import load
 
@@ -63,6 +60,9 @@ def start(exercise: str, *, folder: Path = Path()) -> None:
         raise InputError(
             f"exercise {exercise}: {file} cannot be written ({error.strerror}); choose another --folder"
         ) from None
+    if json_:
+        print(json.dumps(_row(chosen, file)))
+        return
     print(f"{chosen.title}: {chosen.prompt}\n\nEdit {file}, then: cutaway learn check {exercise}")
 
 
@@ -70,16 +70,14 @@ def start(exercise: str, *, folder: Path = Path()) -> None:
 def check(exercise: str, *, folder: Path = Path(), hints: bool = False, json_: AsJson = False) -> None:
     """Run an answer on the hidden cases; exit code 1 if it is not right yet.
 
-    Parameters
-    ----------
-    exercise: its id
-    folder: where its file is
-    hints: print the hints too
-    json_: print the report as JSON
+    :param exercise: its id
+    :param folder: where its file is
+    :param hints: print the hints too
+    :param json_: print the report as JSON
     """
     job = _run(exercise, folder)
     if json_:
-        print(json.dumps({"exercise": exercise, **job.public()}))
+        print(_json(exercise, job))
     else:
         _print(job)
         for hint in job.exercise.hints if hints else ():
@@ -89,13 +87,12 @@ def check(exercise: str, *, folder: Path = Path(), hints: bool = False, json_: A
 
 
 @app.command
-def watch(exercise: str, *, folder: Path = Path()) -> None:
+def watch(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> None:
     """Check an answer each time its file is saved, until it is right; ends with Ctrl+C.
 
-    Parameters
-    ----------
-    exercise: its id
-    folder: where its file is
+    :param exercise: its id
+    :param folder: where its file is
+    :param json_: print each report as JSON, one a line
     """
     seen = None
     while True:
@@ -103,7 +100,7 @@ def watch(exercise: str, *, folder: Path = Path()) -> None:
         if saved != seen:
             seen = saved
             job = _run(exercise, folder)
-            _print(job)
+            print(_json(exercise, job), flush=True) if json_ else _print(job)
             if job.report.passed:
                 return
         time.sleep(0.3)
@@ -139,6 +136,10 @@ def _saved(exercise: str, folder: Path) -> int:
 
 def _file(folder: Path, exercise: str) -> Path:
     return folder / f"{exercise.replace('-', '_')}.py"
+
+
+def _json(exercise: str, job: Job) -> str:
+    return json.dumps({"exercise": exercise, **job.public()})
 
 
 def _print(job: Job) -> None:

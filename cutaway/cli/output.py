@@ -11,6 +11,9 @@ from rich.console import Console
 console = Console(highlight=False)
 """Plain where it is piped or NO_COLOR is set; as wide as the terminal or COLUMNS says, else 80."""
 
+errors = Console(stderr=True, highlight=False)
+"""For progress: what is piped on holds results alone."""
+
 
 def print_json(data: Any) -> None:
     """One line of JSON for programs."""

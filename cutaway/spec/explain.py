@@ -28,6 +28,8 @@ def explain(error: ValidationError, where: str, annotation: Any) -> str:
     for fault in faults:
         places.setdefault(fault.path, []).append(fault)
     roots = [path for path in places if not any(_above(path, other) for other in places)]
+    # a misspelt key comes first: that another is missing may follow from it
+    roots.sort(key=lambda path: places[path][0].raw["type"] != "extra_forbidden")
     lines: dict[tuple[str, str], list[str]] = {}  # the same fault in many layers is told once
     for path in roots:
         lines.setdefault((path[-1] if path else "", _say(places[path])), []).append(".".join([where, *path]))

@@ -16,7 +16,7 @@ from cutaway.spec.model import ADAPTER, Model, Spec
 from cutaway.spec.record import as_json
 
 Format = Literal["toml", "json"]
-HEADER = "# A Cutaway spec. What is not written has its default; docs/glossary.md tells them all.\n"
+HEADER = "# A Cutaway spec; what is not written has its default (docs/glossary.md).\n"
 
 
 def parse(data: Any, where: str = "spec") -> Model:

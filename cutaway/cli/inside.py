@@ -1,0 +1,162 @@
+"""What happened inside one pass over a prompt: tokens, shapes, guesses by depth, sizes, and one part removed."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import torch
+from rich.markup import escape
+from torch import Tensor
+
+from cutaway.ablation.surgery import remove
+from cutaway.cli.output import console, print_table, scaled
+from cutaway.errors import InputError
+from cutaway.loaded import Loaded
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.parts.norms import normed
+from cutaway.parts.step import Given
+from cutaway.spec.count import count
+from cutaway.tap import listening
+
+GUESSES = 5
+AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2")  # taps that the overview leaves out
+
+
+class Inside:
+    """One pass over the prompt with every tap heard. An encoder-decoder reads it and writes its first token."""
+
+    def __init__(self, loaded: Loaded, ids: list[int]) -> None:
+        self.loaded, self.ids = loaded, ids
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.depths: list[Tensor] = []
+        model = loaded.model
+        with torch.no_grad(), listening(model, self._hear):
+            if isinstance(model, EncoderDecoder):
+                self.target, self.given = [int(model.spec.generation.start_id)], Given(memory=_memory(model, ids))
+                model(torch.tensor([self.target]), self.given)
+            else:
+                self.target, self.given = ids, Given()
+                model(torch.tensor([ids]))
+
+    def _hear(self, name: str, value: Tensor) -> None:
+        self.shapes[name] = tuple(value.shape)
+        if name.endswith(("resid_post", "embedded")) and not name.startswith("encoder."):
+            self.depths.append(value)
+
+    def plain(self, knob: str) -> dict[str, Any]:
+        """All of it as data."""
+        return {
+            "tokens": [self.loaded.decode([i]) for i in self.ids],
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "likeliest": {label: self._guesses(state) for label, state in self._by_depth()},
+            "sizes": self._sizes(),
+            "without": {"part": knob} | self._plain_removal(knob),
+        }
+
+    def _plain_removal(self, knob: str) -> dict[str, Any]:
+        return {
+            label: {"next": token, "loss": None if math.isnan(loss) else loss}
+            for label, (token, loss) in self._removal(knob).items()
+        }
+
+    def show(self, knob: str) -> None:
+        """The same for people, within 80 columns."""
+        shown = ", ".join(f"{self.loaded.decode([i])!r} {i}" for i in self.ids[:12])
+        console.print(f"\n[bold]Tokens[/]  {escape(shown)}{' …' if len(self.ids) > 12 else ''}\n")
+        self._show_flow()
+        self._show_depths()
+        self._show_sizes()
+        self._show_removal(knob)
+
+    def _show_flow(self) -> None:
+        console.print("Shape at each stage", style="bold")
+        for name, shape in self.shapes.items():
+            later = re.search(r"blocks\.(\d+)\.", name)
+            if (later is None or later[1] == "0") and not name.endswith(AROUND):
+                console.print(f"  {name:34} {' × '.join(map(str, shape))}", markup=False, soft_wrap=True)
+        stacks = [self.loaded.model.decoder.blocks] if self.given.memory else [self.loaded.model.blocks]
+        console.print(f"  [dim]and so in each of {len(stacks[0])} blocks[/]\n")
+
+    def _show_depths(self) -> None:
+        rows = []
+        for label, state in self._by_depth():
+            guesses = [f"{_cut(token)} {100 * share:.0f}%" for token, share in self._guesses(state)]
+            rows.append((f"  after {label}", *guesses))
+        console.print("Likeliest next token, by depth", style="bold")
+        print_table(("", *map(str, range(1, GUESSES + 1))), rows, left=GUESSES + 1)
+
+    def _show_sizes(self) -> None:
+        sizes = self._sizes()
+        console.print(f"\n[bold]Size[/]   {sizes['parameters']:,} parameters, {scaled(sizes['weight_bytes'], 'B')} of "
+                      f"weights, {scaled(sizes['cache_bytes'], 'B')} of cache")  # fmt: skip
+        last = self.loaded.last
+        if last is not None:
+            read, written = last.timing.n_prompt / max(last.timing.prefill, 1e-9), last.timing.tokens_per_second
+            console.print(f"[bold]Speed[/]  {read:,.1f} tokens/s read, {written:,.1f} tokens/s written")
+            console.print(f"[bold]Ended[/]  because {last.rows[0].reason}", highlight=False)
+
+    def _show_removal(self, knob: str) -> None:
+        try:
+            found = self._removal(knob)
+        except InputError as error:
+            if not isinstance(self.loaded.model, EncoderDecoder):
+                raise
+            console.print(f"\n[dim]{escape(str(error))}[/]")
+            return
+        console.print(f"\n[bold]Without {escape(knob)}[/]")
+        for label, (token, loss) in found.items():
+            console.print(f"  {label:8} next {token!r:14} loss on the prompt {loss:.3f} nats a token", markup=False)
+
+    def _by_depth(self) -> list[tuple[str, Tensor]]:
+        last = len(self.depths) - 1
+        chosen = sorted({0, last // 4, last // 2, 3 * last // 4, last})
+        return [("embedding" if i == 0 else f"block {i - 1}", self.depths[i]) for i in chosen]
+
+    def _guesses(self, state: Tensor) -> list[tuple[str, float]]:
+        """The likeliest tokens if the model ended here: final norm and head on a state of the stream."""
+        model = self.loaded.model
+        stack = model.decoder if isinstance(model, EncoderDecoder) else model
+        with torch.no_grad():
+            step = stack.begin(torch.tensor([self.target]), self.given, None)
+            shares = model.head(normed(stack.final_norm, state), step)[0, -1].softmax(-1).topk(GUESSES)
+        return [(self.loaded.decode([int(i)]), float(p)) for i, p in zip(shares.indices, shares.values, strict=True)]
+
+    def _sizes(self) -> dict[str, Any]:
+        model, last = self.loaded.model, self.loaded.last
+        weights = list(model.parameters())
+        n_tokens = len(self.ids) + (len(last.rows[0].ids) if last is not None else 0)
+        dtype = str(weights[0].dtype).removeprefix("torch.")
+        return {
+            "parameters": sum(p.numel() for p in weights), "weight_bytes": sum(p.nbytes for p in weights),
+            "cache_bytes": count(model.spec, tokens=n_tokens, dtype=dtype).cache_bytes, "cached_tokens": n_tokens,
+        }  # fmt: skip
+
+    def _removal(self, knob: str) -> dict[str, tuple[str, float]]:
+        """The likeliest next token and the prompt's loss of the whole model and of what is left."""
+        out = {}
+        for label, model in (("whole", self.loaded.model), ("without", remove(self.loaded.model, knob))):
+            loss, guess = prompt_loss(model, self.ids)
+            out[label] = self.loaded.decode([guess]), loss
+        return out
+
+
+def _cut(token: str, most: int = 4) -> str:
+    """A token in quotes, a long one cut."""
+    return repr(token) if len(repr(token)) <= most + 3 else f"{repr(token[:most])[:-1]}…'"
+
+
+def _memory(model: EncoderDecoder, ids: list[int]) -> Any:
+    return model.encode(torch.tensor([ids]))
+
+
+def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:
+    """Mean negative log-probability of the prompt's own tokens, and the likeliest next one."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]))[0].double()
+    guess = int(logits[-1].argmax())
+    if len(ids) < 2:
+        return float("nan"), guess
+    shares = logits[:-1].log_softmax(-1)
+    return -float(shares[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].mean()), guess

@@ -1,0 +1,113 @@
+"""What each command prints: within 80 columns, without colour where it is piped, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from cutaway import spec
+from cutaway.cli import output
+from cutaway.cli.app import app, specs
+
+QUICK = [
+    "show bert-tiny", "show t5", "show llama-7b", "show gpt2 --diff llama", "show course-gpt --set positions.kind=rope",
+    "show gpt2-tiny --code", "taps t5-tiny", "taps original-2017-tiny", "list", "doctor", "spec check gpt2",
+    "spec print modern-tiny", "spec schema", "spec count t5", "spec count llama-7b --tokens 8192",
+    "spec count gpt2-tiny --tokens 100 --measure",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", QUICK)
+def test_a_command_prints_within_80_columns_and_as_json(cutaway, words):
+    done = cutaway(*words.split())
+    assert (done.status, done.err) == (0, "") and done.out.strip() and "\x1b" not in done.out
+    if words not in ("doctor", "list", "spec schema"):
+        assert max(map(len, done.lines)) <= 80, max(done.lines, key=len)
+    if words != "spec schema":
+        assert isinstance(json.loads(cutaway(*words.split(), "--json").out), dict)
+
+
+def verbs():
+    """Every command by its words."""
+    for sub in app:
+        if sub.startswith("-"):
+            continue
+        inner = [name for name in app[sub] if not name.startswith("-")]
+        yield from (f"{sub} {name}" for name in inner) if inner else [sub]
+
+
+def test_every_verb_takes_json(cutaway):
+    known = list(verbs())
+    assert len(known) >= 18 and {f"spec {name}" for name in specs if not name.startswith("-")} <= set(known)
+    for words in [*known, "lab"]:
+        assert "--json" in cutaway(*words.split(), "--help").out, words
+
+
+def test_run_as_json_tells_the_ids_the_text_and_the_inside(cutaway, tiny):
+    done = json.loads(cutaway("run", tiny, "the capital", "--greedy", "--max-tokens", "5", "--json", "--trace").out)
+    assert len(done["ids"]) == 5 and done["reason"] == "the limit of new tokens, 5, is reached"
+    inside = done["inside"]
+    assert inside["shapes"]["blocks.0.attn.pattern"] == [1, 4, *[len(done["prompt_ids"])] * 2]
+    assert len(inside["likeliest"]["block 1"]) == 5 and inside["sizes"]["parameters"] > 0
+    assert inside["without"]["part"] == "ffn" and inside["without"]["whole"]["loss"] > 0
+
+
+def test_chat_as_json_is_a_line_an_answer(cutaway, tiny):
+    done = cutaway("chat", tiny, "--max-tokens", "3", "--json", stdin="hello\nand more\n")
+    assert [json.loads(line)["role"] for line in done.lines] == ["assistant", "assistant"]
+
+
+def test_pull_tells_where_it_lies(cutaway):
+    path = cutaway("pull", "smollm2").out.strip()
+    assert json.loads(cutaway("pull", "smollm2", "--json").out) == {"name": "smollm2", "path": path}
+
+
+def test_no_color_is_kept_on_a_terminal(monkeypatch):
+    def shown():
+        return Console(force_terminal=True, color_system="standard", _environ=dict(__import__("os").environ))
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown().no_color
+
+
+def test_a_listed_preset_is_shown(cutaway):
+    listed = json.loads(cutaway("list", "--json").out)
+    assert listed["presets"] == spec.names() and "smollm2" in listed["models"]
+
+
+def test_show_says_words_shapes_and_cost(cutaway):
+    out = cutaway("show", "smollm2").out
+    for words in ("9 heads of 64 on 3 of keys and values", "q_proj 576×576", "blocks 0 to 29", "134,515,008",
+                  "1,536 bytes of cache a token", "RMSNorm with gain (eps 1e-5)", "(tied)"):  # fmt: skip
+        assert words in re.sub(r"[\s│]+", " ", out), words
+
+
+def test_diff_says_what_follows(cutaway):
+    out = cutaway("show", "gpt2", "--diff", "llama").out
+    assert "norm: LayerNorm with gain and shift (eps 1e-5) → RMSNorm with gain (eps 1e-5)" in out
+    assert "layers: 12 → 30" in out and "parameters: 124,439,808 → 134,515,008  (+8.1%)" in out
+    assert "bytes of cache a token: 73,728 → 46,080  (-37.5%)" in out
+    assert "are the same model" in cutaway("show", "gpt2", "--diff", "gpt2").out
+    changed = cutaway("show", "gpt2", "--set", "n_layers=3", "--diff", "gpt2").out
+    assert "gpt2 with --set → gpt2" in changed and "layers: 3 → 12" in changed
+
+
+def test_count_is_the_sum_of_its_parts_and_predicts(cutaway):
+    told = json.loads(cutaway("spec", "count", "modern-tiny", "--tokens", "64", "--measure", "--json").out)
+    assert told["parameters"] == sum(part["parameters"] for part in told["parts"])
+    speed = told["speed"]
+    assert speed["bandwidth"] > 1e8 and speed["flop_rate"] > 1e8
+    cost = spec.count(spec.preset("modern-tiny"), tokens=64)
+    by_memory = speed["bandwidth"] / (cost.read_bytes + cost.cache_bytes)
+    assert speed["writing_predicted"] == pytest.approx(min(by_memory, speed["flop_rate"] / cost.decode_flops))
+    assert speed["writing_measured"] > 0 and speed["reading_measured"] > 0
+
+
+@pytest.mark.parametrize(
+    ("n", "said"), [(12, "12 B"), (999.6, "1.00 kB"), (46080, "46.1 kB"), (538060032, "538 MB"), (1e12, "1.00 TB")]
+)
+def test_numbers_have_three_digits(n, said):
+    assert output.scaled(n, "B") == said
