@@ -32,6 +32,11 @@ def wanted(module: nn.Module, *names: str) -> bool:
     return _innermost is not None and _innermost.wants(module, names)
 
 
+def heard() -> bool:
+    """Whether anybody listens, to whatever model: code without taps then leaves the work to code that has them."""
+    return _innermost is not None
+
+
 @contextmanager
 def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *patterns: str) -> Iterator[None]:
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.

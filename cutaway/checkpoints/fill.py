@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.checkpoints.weights import check_finite
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer
+from cutaway.parts.build import side_by_side
 
 
 class Source(Protocol):
@@ -100,8 +101,9 @@ def fill(
     Raises CheckpointError for a tensor that is missing, unknown, of another shape, or unequal to its other copy.
     """
     found = match(model.spec, source, rules, ignored, renamed)
+    places = side_by_side(model, dtype)
     for own, rule in found.used:
-        put(model, source, own, rule, dtype)
+        put(model, source, own, rule, dtype, places)
     by = found.by_ours()
     for own, rule in found.copies:
         _check_copy(source, own, rule, by)
@@ -146,15 +148,17 @@ def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:
     return out
 
 
-def put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype) -> None:
-    """One tensor of theirs into the parameters that its rule names."""
+def put(
+    model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype, places: Mapping[str, Tensor],
+) -> None:  # fmt: skip
+    """One tensor of theirs into the parameters that its rule names, in `places` unless the file's memory will do."""
     targets = {name: model.get_parameter(name) for name in rule.ours}
     if not rule.ops:
-        (target,) = targets.values()
+        ((name, target),) = targets.items()
         _check(source, own, source.shape(own), tuple(target.shape))
-        stored = source.read(own, None if source.dtype(own) == dtype else torch.empty(target.shape, dtype=dtype))
+        stored = source.read(own, None if source.dtype(own) == dtype else _room(places, name, target, dtype))
         check_finite(stored, own, source.where)
-        _assign(model, rule.ours[0], stored)
+        _assign(model, name, stored)
         return
     try:
         stored = source.read(own)
@@ -167,7 +171,12 @@ def put(model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dty
         ) from error
     for name, piece in pieces.items():
         _check(source, own, tuple(piece.shape), tuple(targets[name].shape))
-        _assign(model, name, piece.to(dtype).contiguous())
+        as_is = piece.dtype == dtype and piece.is_contiguous()
+        _assign(model, name, piece if as_is else _room(places, name, piece, dtype).copy_(piece))
+
+
+def _room(places: Mapping[str, Tensor], name: str, like: Tensor, dtype: torch.dtype) -> Tensor:
+    return places[name] if name in places else torch.empty(like.shape, dtype=dtype)
 
 
 def _check(source: Source, own: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> None:

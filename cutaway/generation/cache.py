@@ -153,14 +153,16 @@ class _LayerSlots:
     def _append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         start = self.cache.length
         end = start + keys.shape[2]
-        self.keys = self._room(self.keys, keys, start, end)
-        self.values = self._room(self.values, values, start, end)
-        self.keys[:, :, start:end], self.values[:, :, start:end] = keys, values
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        if self.keys is None or self.values is None or self.keys.shape[2] < end:
+            self.keys, self.values = (
+                self._room(self.keys, keys, start, end),
+                self._room(self.values, values, start, end),
+            )
+        self.keys.narrow(2, start, end - start).copy_(keys)
+        self.values.narrow(2, start, end - start).copy_(values)
+        return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
     def _room(self, buffer: Tensor | None, like: Tensor, start: int, end: int) -> Tensor:
-        if buffer is not None and buffer.shape[2] >= end:
-            return buffer
         size = self.cache.capacity if self.cache.kind == "fixed" else max(64, 2 * start, end)
         grown = like.new_empty(*like.shape[:2], size, like.shape[3])
         if buffer is not None:

@@ -13,6 +13,7 @@ from cutaway import spec
 from cutaway.generation.cache import Cache
 from cutaway.generation.prompts import generating
 from cutaway.generation.result import Run
+from cutaway.generation.runner import Runner
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.parts.step import Given, Memory
 
@@ -43,6 +44,7 @@ class Reader:
         self.by_length = any(isinstance(each, (spec.DynamicScaling, spec.LongRopeScaling)) for each in scalings)
         self.crossings = {each.original_length for each in scalings if isinstance(each, spec.LongRopeScaling)}
         self.given = Given(memory=memory)
+        self.runner = None if self.kind is None else Runner.of(model)
 
     def start(self) -> Float[Tensor, "B V"]:
         """Read every row from its beginning."""
@@ -65,6 +67,8 @@ class Reader:
             row.append(token)
         if self.cache is None or (self.crossings and any(len(row) - 1 in self.crossings for row in self.rows)):
             return self.start()
+        if self.runner is not None and self.runner.fits(tokens):
+            return self.runner(tokens[:, None], self.given, self.cache)[:, -1]
         return self.model(tokens[:, None], self.given, self.cache, last=True)[:, -1]
 
     def keep(self, rows: Sequence[int], same_memory: bool = False) -> None:

@@ -39,12 +39,12 @@ class MultiHead(nn.Module):
         super().__init__()
         self.lends: int | None = None  # the name under which later layers of the step read these keys and values
         n = spec.sizes(part, d_model)
-        self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
+        self.n_heads, self.n_kv_heads = n.n_heads, n.n_kv_heads
+        self.scoring = Scoring(n.scale, None if part.soft_cap == "none" else part.soft_cap, dropout)
         self.view_key = interned(part.mask)
         self.mask, self.placing, self.q_norm, self.k_norm = part.mask, placing, q_norm, k_norm
         self.norm_first = isinstance(part.qk_norm, spec.QKNorm) and part.qk_norm.over == "width"
         self.clip = None if part.clip == "none" else part.clip
-        self.soft_cap = None if part.soft_cap == "none" else part.soft_cap
         self.gate_width = {"none": 0, "per_head": 1, "per_element": n.value_dim}[part.output_gate]
         self.shared_from = None if part.share_kv == "none" else part.share_kv
         self.q_proj = Linear(d_model, n.n_heads * n.head_dim, part.q_bias)
@@ -69,8 +69,7 @@ class MultiHead(nn.Module):
         bias = self.placing.bias(step, layout)
         if bias is not None or self.sinks is not None:
             view = replace(view, bias=bias, sinks=self.sinks)
-        scoring = Scoring(self.scale, self.soft_cap, self.dropout if self.training else 0.0)
-        z = tap(self, "z", attend(self, q, keys, values, view, scoring))
+        z = tap(self, "z", attend(self, q, keys, values, view, self.scoring))
         if self.gate_width:
             z = z * tap(self, "gate", torch.sigmoid(_split(self.gate_proj(x), self.n_heads)))
         return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
@@ -104,10 +103,10 @@ class Cross(nn.Module):
     ) -> None:
         super().__init__()
         n = spec.sizes(part, d_model)
-        self.n_heads, self.n_kv_heads, self.scale, self.dropout = n.n_heads, n.n_kv_heads, n.scale, dropout
+        self.n_heads, self.n_kv_heads = n.n_heads, n.n_kv_heads
+        self.scoring = Scoring(n.scale, None if part.soft_cap == "none" else part.soft_cap, dropout)
         self.q_norm, self.k_norm = q_norm, k_norm
         self.norm_first = isinstance(part.qk_norm, spec.QKNorm) and part.qk_norm.over == "width"
-        self.soft_cap = None if part.soft_cap == "none" else part.soft_cap
         self.q_proj = Linear(d_model, n.n_heads * n.head_dim, part.q_bias)
         self.k_proj = Linear(d_model, n.n_kv_heads * n.head_dim, part.k_bias)
         self.v_proj = Linear(d_model, n.n_kv_heads * n.value_dim, part.v_bias)
@@ -116,8 +115,7 @@ class Cross(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         q = self._prepare(self.q_proj(x), self.n_heads, self.q_norm, "q")
         k, v = self._memory(step, cache)
-        scoring = Scoring(self.scale, self.soft_cap, self.dropout if self.training else 0.0)
-        z = tap(self, "z", attend(self, q, k, v, step.memory_view(), scoring))
+        z = tap(self, "z", attend(self, q, k, v, step.memory_view(), self.scoring))
         return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
 
     def _memory(self, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,8 @@ stacks of an encoder-decoder stand under `encoder.` and `decoder.`.
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.parts.attention import Cross, MultiHead, NoBranch, Placing
@@ -23,6 +24,11 @@ from cutaway.parts.moe import MixtureOfExperts
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.positions import Alibi, Buckets, BucketTable, Rotary, Unplaced
 from cutaway.parts.residual import Stage, attach
+
+TOGETHER: dict[type, tuple[str, ...]] = {
+    MultiHead: ("q_proj", "k_proj", "v_proj"), Gated: ("gate_proj", "up_proj"),
+}  # fmt: skip
+"""The maps of a part that are called on the same x."""
 
 Norm = spec.NoNorm | spec.LayerNorm | spec.RMSNorm
 
@@ -117,6 +123,19 @@ class Builder:
             return build_norm(record.norm, n.n_heads * n.head_dim), build_norm(record.norm, n.n_kv_heads * n.head_dim)
         heads = (n.n_heads, n.n_kv_heads) if record.gain == "per_head" else (0, 0)
         return build_norm(record.norm, n.head_dim, heads[0]), build_norm(record.norm, n.head_dim, heads[1])
+
+
+def side_by_side(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Unfilled memory for weights that are used together, by name: what is put there is multiplied as one matrix."""
+    places: dict[str, Tensor] = {}
+    for path, module in model.named_modules():
+        children = dict(module.named_children())
+        maps = {name: children[name].weight for name in TOGETHER.get(type(module), ()) if name in children}
+        if maps:
+            rows = [len(weight) for weight in maps.values()]
+            one = torch.empty(sum(rows), next(iter(maps.values())).shape[1], dtype=dtype)
+            places |= {f"{path}.{name}.weight": piece for name, piece in zip(maps, one.split(rows), strict=True)}
+    return places
 
 
 def build_embedding(

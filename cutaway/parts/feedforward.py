@@ -12,7 +12,7 @@ from cutaway.parts.functions import ACTIVATIONS
 from cutaway.parts.linear import Linear, together
 from cutaway.parts.slots import LayerCache
 from cutaway.parts.step import Step
-from cutaway.tap import tap
+from cutaway.tap import heard, tap
 
 
 class Dense(nn.Module):
@@ -48,7 +48,8 @@ class Gated(nn.Module):
         if self.clamp is not None:
             pre, value = pre.clamp(max=self.clamp), value.clamp(-self.clamp, self.clamp)
         gate = tap(self, "gate", self._gate(tap(self, "pre", pre)))
-        hidden = tap(self, "hidden", gate * (value + self.offset if self.offset else value))
+        value = value + self.offset if self.offset else value
+        hidden = tap(self, "hidden", gate * value if torch.is_grad_enabled() or heard() else gate.mul_(value))
         if self.dropout and self.training:
             hidden = F.dropout(hidden, self.dropout)
         return self.down_proj(hidden)

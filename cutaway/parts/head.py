@@ -11,7 +11,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.embedding import Table
 from cutaway.parts.functions import ACTIVATIONS, soft_cap
-from cutaway.parts.linear import Linear
+from cutaway.parts.linear import Linear, product
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Step
 from cutaway.tap import tap, wanted
@@ -57,7 +57,7 @@ class TokenHead(nn.Module):
         h = h * self.input_factor if self.input_factor != 1.0 else h
         h = h if self.transform is None else self.transform(h)
         table = self.tied[0]
-        logits = F.linear(h, self.weight if table is None else table.weight, self.bias)
+        logits = product(h, self.weight if table is None else table.weight, self.bias)
         logits = logits * self.logit_factor if self.logit_factor != 1.0 else logits
         return tap(self, "logits", soft_cap(logits, self.soft_cap))
 

@@ -16,7 +16,7 @@ from cutaway.tap import tap, wanted
 
 @dataclass(frozen=True)
 class Scoring:
-    """Factor on the scores, cap (None: none) and dropout of the weights."""
+    """Factor on the scores, cap (None: none) and, in training, dropout of the weights."""
 
     scale: float
     soft_cap: float | None = None
@@ -38,24 +38,25 @@ def attend(
     if view.sinks is not None or scoring.soft_cap is not None or wanted(module, "scores", "pattern"):
         return _written_out(module, q, k, v, view, scoring)
     n, n_kv, n_queries = q.shape[1], k.shape[1], q.shape[2]
+    dropout = scoring.dropout if module.training else 0.0
     if n_queries == 1 and n != n_kv:
-        return _one_query(q, k, v, view, scoring)
+        return _one_query(q, k, v, view, scoring.scale, dropout)
     if n != n_kv:
         k, v = (x.repeat_interleave(n // n_kv, dim=1) for x in (k, v))
-    return _fused(q, k, v, view, scoring)
+    return _fused(q, k, v, view, scoring.scale, dropout)
 
 
-def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
+def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
     """The heads of a group are the rows of one product: its keys are read once."""
-    batch, n, _, _ = q.shape
+    batch, n, _, width = q.shape
     n_kv = k.shape[1]
-    allowed = view.allowed  # B 1 1 S serves every row
-    bias = None if view.bias is None else view.bias.reshape(-1, n_kv, n // n_kv, k.shape[2])
-    z = _fused(q.reshape(batch, n_kv, n // n_kv, -1), k, v, View(allowed, False, bias), scoring)
-    return z.reshape(batch, n, 1, -1)
+    if view.bias is not None:  # what is allowed, B 1 1 S, serves every row
+        view = View(view.allowed, False, view.bias.reshape(-1, n_kv, n // n_kv, k.shape[2]))
+    z = _fused(q.reshape(batch, n_kv, n // n_kv, width), k, v, view, scale, dropout)
+    return z.reshape(batch, n, 1, v.shape[3])
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
+def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
     allowed, bias = view.allowed, view.bias
     hidden = None
     if allowed is not None:
@@ -67,9 +68,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Ten
         if view.causal:
             future = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
             mask = mask.masked_fill(future, -torch.inf)
-    z = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=scoring.dropout, is_causal=view.causal and mask is None, scale=scoring.scale
-    )
+    z = F.scaled_dot_product_attention(q, k, v, mask, dropout, view.causal and mask is None, scale=scale)
     return z if hidden is None else z.masked_fill(hidden, 0.0)
 
 
@@ -88,7 +87,7 @@ def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View,
         scores = scores.masked_fill(~allowed, -torch.inf)
     scores = tap(module, "scores", scores)  # B N T S
     pattern = tap(module, "pattern", _weights(scores, view.sinks).to(v.dtype))
-    pattern = F.dropout(pattern, scoring.dropout) if scoring.dropout else pattern
+    pattern = F.dropout(pattern, scoring.dropout, module.training)
     return (pattern.reshape(batch, n_kv, n // n_kv, n_queries, n_keys) @ v[:, :, None]).reshape(batch, n, n_queries, -1)
 
 

@@ -36,7 +36,7 @@ class Latent(nn.Module):
     ) -> None:
         super().__init__()
         n = spec.sizes(part, d_model)
-        self.n_heads, self.scale, self.dropout = n.n_heads, n.scale, dropout
+        self.n_heads, self.scoring = n.n_heads, Scoring(n.scale, None, dropout)
         self.nope_dim, self.rope_dim, self.value_dim = part.nope_dim, part.rope_dim, part.value_dim
         self.view_key = interned(part.mask)
         self.kv_rank, self.mask, self.placing = part.kv_rank, part.mask, placing
@@ -60,7 +60,7 @@ class Latent(nn.Module):
         q = tap(self, "q_rot", torch.cat((plain, self.placing.rotate(turned, step)), -1))
         k, v, layout = self._keys_values(x, step, cache)
         view = replace(step.view(self.view_key, self.mask, layout), bias=self.placing.bias(step, layout))
-        z = attend(self, q, k, v, view, Scoring(self.scale, None, self.dropout if self.training else 0.0))
+        z = attend(self, q, k, v, view, self.scoring)
         return self.o_proj(tap(self, "z", z).transpose(1, 2).flatten(2))  # B T (N V)
 
     def _keys_values(self, x: Tensor, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor, str]:

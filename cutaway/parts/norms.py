@@ -56,13 +56,10 @@ class RMSNorm(nn.Module):
         self.weight = None if gain == "none" else nn.Parameter(start)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        if self.heads or self.one_plus or wanted(self, "scale", "normed"):
-            return self._plain(x)
-        return F.rms_norm(x, (self.width,), self.weight, self.eps)
-
-    def _plain(self, x: Tensor) -> Tensor:
         wide = _wide(x)
-        scale = tap(self, "scale", (wide.square().mean(-1, keepdim=True) + self.eps).sqrt())
+        length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # one pass, where square and mean take two
+        eps = length.new_full((), self.eps)
+        scale = tap(self, "scale", torch.addcmul(eps, length, length, value=1 / self.width).sqrt())
         normed = tap(self, "normed", wide / scale)
         if self.one_plus and self.weight is not None:
             return (normed * (1 + self.weight.to(wide.dtype))).to(x.dtype)
@@ -71,4 +68,4 @@ class RMSNorm(nn.Module):
 
 
 def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
+    return x.float() if x.dtype.itemsize < 4 else x

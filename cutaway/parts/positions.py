@@ -45,6 +45,14 @@ class Rotary(nn.Module):
         turned = turn(x[..., : self.rotary_dim], cos, sin, self.record.layout)
         return torch.cat((turned, x[..., self.rotary_dim :]), dim=-1)
 
+    def matrix(self, step: Step, head_dim: int) -> Float[Tensor, "H H"]:
+        """The rotation of a step's only token as a matrix: a head's vector times it is `rotate` of that vector."""
+        return step.remember(("matrix", self.key, head_dim), lambda: self._matrix(step, head_dim))
+
+    def _matrix(self, step: Step, head_dim: int) -> Tensor:
+        each = torch.eye(head_dim, dtype=step.dtype, device=step.positions.device)
+        return self.rotate(each[None, :, None], step)[0, :, 0]
+
     def bias(self, step: Step, layout: str) -> Tensor | None:
         return None
 
@@ -103,8 +111,11 @@ class BucketTable(nn.Module):
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
     """Each pair (a, b) becomes (a cos - b sin, b cos + a sin); `sin` carries the sign of its column."""
-    swapped = x.roll(x.shape[-1] // 2, -1) if layout == "halves" else x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return torch.addcmul(x * cos, swapped, sin)
+    if layout == "halves":
+        swapped = torch.cat(x.chunk(2, -1)[::-1], -1)
+    else:
+        swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return swapped.mul_(sin).addcmul_(x, cos)
 
 
 def rotation_tables(

@@ -68,9 +68,10 @@ class Step:
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once a step."""
-        if key not in self.notes:
-            self.notes[key] = make()
-        return self.notes[key]
+        made = self.notes.get(key)
+        if made is None:
+            made = self.notes[key] = make()
+        return made
 
     def rotation(self, key: Hashable, record: spec.RoPE, rotary_dim: int) -> tuple[Tensor, Tensor]:
         return self.remember(key, lambda: rotation_tables(record, rotary_dim, self.positions, self.lengths, self.dtype))

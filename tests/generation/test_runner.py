@@ -1,0 +1,89 @@
+"""The short way of a decoded token gives what the forwards give, and is left wherever somebody looks or touches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutaway import build, listening, preset, spec
+from cutaway.checkpoints import native
+from cutaway.generation import Cache, Run, generate
+from cutaway.generation.runner import Runner
+from cutaway.parts.linear import joined
+from cutaway.parts.step import Given
+
+PLAIN = ["textbook-tiny", "course-gpt-tiny", "modern-tiny", "gpt2-tiny", "llama-tiny"]
+IDS = torch.tensor([[5, 3, 9, 1, 7, 7]])
+
+
+def drawn(name: str, dtype: torch.dtype = torch.float64):
+    torch.manual_seed(0)
+    model = build(preset(name), seed=0, dtype=dtype).eval()
+    for parameter in model.parameters():  # gains and biases too
+        parameter.data = torch.randn_like(parameter) * 0.3
+    return model
+
+
+def logits(model, runner, kind="growing"):
+    """Of each token after the first, one at a time."""
+    cache = Cache(model.spec.blocks, kind, 16)
+    with torch.inference_mode():
+        model(IDS[:, :1], cache=cache)
+        step = model if runner is None else runner
+        return [step(IDS[:, i : i + 1], Given(), cache) for i in range(1, IDS.shape[1])]
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed", "ring"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_it_gives_what_the_forwards_give(name, kind):
+    model = drawn(name)
+    runner = Runner.of(model)
+    assert runner is not None
+    for got, wanted in zip(logits(model, runner, kind), logits(model, None, kind), strict=True):
+        assert got.shape == wanted.shape
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_bfloat16_is_as_near_to_float64_as_the_forwards():
+    exact = torch.cat(logits(drawn("llama-tiny"), None))
+    model = drawn("llama-tiny", torch.bfloat16)
+    short, long = (torch.cat(logits(model, runner)).double() for runner in (Runner.of(model), None))
+    assert (short - exact).abs().mean() < 1.2 * (long - exact).abs().mean()
+
+
+def test_weights_that_a_checkpoint_fills_are_one_matrix(tmp_path):
+    native.save(drawn("llama-tiny", torch.float32), tmp_path)
+    model = native.load(tmp_path, torch.float64)[0]  # another type than the file's, so in memory of its own
+    attn, ffn = model.blocks[0].attn, model.blocks[0].ffn
+    maps = attn.q_proj, attn.k_proj, attn.v_proj
+    one = joined(maps)
+    assert torch.equal(one, torch.cat([each.weight for each in maps]))
+    assert joined((ffn.gate_proj, ffn.up_proj)) is not None
+    assert joined((ffn.up_proj, ffn.gate_proj)) is None
+    attn.v_proj.weight.data.mul_(2)
+    assert torch.equal(one, torch.cat([each.weight for each in maps]))
+    for got, wanted in zip(logits(model, Runner.of(model)), logits(model, None), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_a_touched_or_odd_model_runs_by_its_forwards():
+    model = drawn("llama-tiny")
+    handle = model.blocks[1].ffn.register_forward_hook(lambda *given: None)
+    assert Runner.of(model) is None
+    handle.remove()
+    assert Runner.of(model) is not None
+    model.head.forward = model.head.forward
+    assert Runner.of(model) is None
+    odd = spec.set_values(preset("llama-tiny"), {"attn.soft_cap": 30.0})
+    assert Runner.of(build(odd, seed=0)) is None
+
+
+def test_a_listener_hears_every_step():
+    model = drawn("llama-tiny")
+    heard, options = [], spec.Generation(max_tokens=4)
+    quiet = generate(model, [[1, 2, 3]], options, Run()).ids
+    with listening(model, lambda name, x: heard.append(x.shape[2]), "blocks.0.attn.q"):
+        assert generate(model, [[1, 2, 3]], options, Run()).ids == quiet
+    assert heard == [3, 1, 1, 1]
+    with listening(model, lambda name, x: torch.zeros_like(x), "blocks.*.update"):
+        assert generate(model, [[1, 2, 3]], options, Run()).ids != quiet or len(set(quiet[0])) == 1
