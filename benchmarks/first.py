@@ -24,9 +24,9 @@ from cutaway.generation import generate
 ROUNDS, NEW, PROMPT = 7, 24, 512
 
 MEMORY = """
-import resource, sys, torch
+import re, sys, torch
 torch.set_num_threads(1)
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 bare = peak()
 import cutaway
 model = cutaway.load("smollm2", getattr(torch, sys.argv[1]))
