@@ -96,7 +96,7 @@ def serve(
     names = {f"{shown}:{port}", f"localhost:{port}", *(name if ":" in name else f"{name}:{port}" for name in allow)}
     access = Access(frozenset(name.lower() for name in names))
     config = uvicorn.Config(
-        make_app(access, exercises=is_loopback(host)), http="h11", ws="none", lifespan="on", log_level="warning",
+        make_app(access, exercises=is_loopback(host)), http="h11", ws="none", lifespan="on", log_level="critical",
         access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=5, timeout_graceful_shutdown=2,
     )  # fmt: skip

@@ -60,6 +60,9 @@ class RefusedError(Exception):
 FAILED = RefusedError(500, "server", "it failed on this request", "look at the terminal of cutaway lab")
 
 
+ENDING = RefusedError(503, "server", "it is ending", "start it again with: cutaway lab")
+
+
 class Guard:
     """Checks host, origin, cookie and size of every request, sets the security headers, hides a failure's inside."""
 
@@ -93,6 +96,9 @@ class Guard:
         except RefusedError as refusal:
             if not started:
                 await _answer(sending, refusal, scope)
+        except asyncio.CancelledError:  # the server ends while this request is still computed
+            if not started:
+                await _answer(sending, ENDING, scope)
         except Exception:  # noqa: BLE001 - logged here; the client learns nothing of the inside
             _log.exception("the lab's server failed on %s", scope["path"])
             if not started:

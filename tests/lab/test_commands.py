@@ -10,6 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -130,26 +133,57 @@ def test_the_commands_load_neither_torch_nor_the_server_until_they_run() -> None
     assert done.returncode == 0, done.stderr
 
 
+@contextmanager
+def started() -> Iterator[tuple[subprocess.Popen, httpx.Client, str]]:
+    """The server in a process of its own, a client that has been let in, and the address without its token."""
+    code = "from cutaway.cli.lab import app; app(['--port', '0', '--no-browser'])"
+    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().removeprefix("Cutaway lab: ").strip()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", address)
+            with httpx.Client(follow_redirects=True, trust_env=False, timeout=60) as client:
+                for _ in range(100):
+                    try:
+                        let_in = client.get(address)
+                        break
+                    except httpx.ConnectError:
+                        time.sleep(0.1)
+                assert let_in.status_code in (200, 503)
+                assert str(let_in.url).endswith("/")
+                yield process, client, address.partition("/?")[0]
+        finally:
+            process.kill()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT reaches a child only on POSIX")
 def test_the_server_starts_prints_its_address_and_ends_when_interrupted() -> None:
-    code = "from cutaway.cli.lab import app; app(['--port', '0', '--no-browser'])"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().removeprefix("Cutaway lab: ").strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", address)
-        with httpx.Client(follow_redirects=True, trust_env=False) as browser:
-            for _ in range(100):
-                try:
-                    let_in = browser.get(address)
-                    break
-                except httpx.ConnectError:
-                    time.sleep(0.1)
-            assert let_in.status_code in (200, 503)
-            assert str(let_in.url).endswith("/")
-            assert browser.get(address.partition("/?")[0] + "/api/labs").status_code == 200
+    with started() as (process, client, address):
+        assert client.get(f"{address}/api/labs").status_code == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(15) in (0, 130, -signal.SIGINT)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT reaches a child only on POSIX")
+def test_interrupted_at_work_it_ends_without_a_traceback() -> None:
+    def train(seed: int) -> int:
+        body = {"state": {"seed": seed, "without": "ffn", "heads": 4}}
+        try:
+            return client.post(f"{address}/api/labs/small-gpt", json=body).status_code
+        except httpx.HTTPError:
+            return 0
+
+    with started() as (process, client, address), ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(train, seed) for seed in range(4)]
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130, -signal.SIGINT)
+        assert {each.result() for each in asked} <= {0, 200, 503}
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_an_address_that_cannot_be_bound_is_an_input_error() -> None:

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import words from "../../cutaway/lab/content/en/ui.json";
 
 /** Words that stand in the code as a name made from a value: `lab.title.rope`. */
-const MADE = /^(lab\.(title|about)|block|depth|emb|gpt|question|stack|stars)\./;
+const MADE = /^((lab\.(title|about)|block|depth|emb|gpt|question|stack|stars)\.|kv\.limit_)/;
 
 function sources(folder: string): string {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })

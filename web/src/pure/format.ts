@@ -24,6 +24,10 @@ export function vector(xs: readonly number[], digits = 2): string {
   return `[${xs.map((x) => fixed(x, digits)).join(", ")}]`;
 }
 
+export function shortVector(xs: readonly number[], digits = 2): string {
+  return `[${xs.map((x) => short(x, digits)).join(", ")}]`;
+}
+
 export function shape(dims: readonly number[]): string {
   return dims.length === 1 ? `(${dims[0]},)` : `(${dims.join(", ")})`;
 }

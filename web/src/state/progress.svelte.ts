@@ -24,8 +24,9 @@ function save(): void {
 
 const mark = (old: "earned" | "read" | undefined) => (old === "earned" || !settings.reading ? "earned" : "read");
 
-export function answered(id: string, right: boolean): void {
-  if (!(id in progress.right)) progress.tries[id] = (progress.tries[id] ?? 0) + 1;
+/** `counts`: whether this try is one of those after which a solution is shown. */
+export function answered(id: string, right: boolean, counts = true): void {
+  if (counts && !(id in progress.right)) progress.tries[id] = (progress.tries[id] ?? 0) + 1;
   if (right) progress.right[id] = mark(progress.right[id]);
   save();
 }
