@@ -1,7 +1,12 @@
-"""A real browser on the real server. Without a Chromium these tests are skipped, loudly; in CI they must run."""
+"""A real browser on the real server. Without a Chromium these tests are skipped, loudly; in CI they must run.
+
+One browser and one server serve all tests. `open_page` gives a reader without a past; `tab` a page that the tests of a
+module share, since loading the course anew costs more than most tests.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,10 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("CUTAWAY_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -20,14 +26,20 @@ FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
+FOLLOW = """path => new Promise((resolve) => {
+    if (location.hash === `#/${path}`) return resolve();
+    addEventListener('hashchange', () => setTimeout(resolve), {once: true});
+    location.hash = `#/${path}`;
+})"""
 Open = Callable[..., Page]
+Go = Callable[[str], Page]
 
 
 def pytest_report_header() -> str | None:
     """One line at the top of the run that nobody can miss."""
-    return (  # noqa: E501
-        None if CHROMIUM else "!!! NO CHROMIUM FOUND: the browser tests are SKIPPED. Install chromium to run them. !!!"
-    )
+    if CHROMIUM:
+        return None
+    return "!!! NO CHROMIUM FOUND: the browser tests are SKIPPED. Install chromium to run them. !!!"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,46 +75,91 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+class Reader:
+    """One browser profile with one page; `troubles` gathers console errors, blocked resources and outside hosts."""
+
+    def __init__(self, browser: Browser, address: str, **how: Any) -> None:
+        self.address, self.troubles = address, []
+        theme, reading = how.pop("theme", "light"), how.pop("reading", False)
+        how = {"viewport": {"width": how.pop("width", 1280), "height": 900}, "reduced_motion": "reduce", **how}
+        self.context: BrowserContext = browser.new_context(color_scheme=theme, **how)
+        settings = json.dumps(json.dumps({"theme": theme, "reading": reading, "keys": True}))
+        self.context.add_init_script(
+            f"localStorage.getItem('cutaway.settings') ?? localStorage.setItem('cutaway.settings', {settings})"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("request", self._asked)
+        self.page.goto(address)
+
+    def go(self, path: str) -> Page:
+        """Follows `#/path` without loading the page anew, and begins there even if it is there already."""
+        for place in ("nowhere", path):
+            self.page.evaluate(FOLLOW, place)
+        self.page.locator("main h1").first.wait_for()
+        return self.page
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "422" not in message.text:
+            self.troubles.append(message.text)
+
+    def _asked(self, request: Any) -> None:
+        if request.url.startswith("http") and "127.0.0.1" not in request.url:
+            self.troubles.append(request.url)
+
+
 @pytest.fixture
 def open_page(browser: Browser, address: str) -> Iterator[Open]:
     """Opens `#/path` in a fresh browser profile. Any error in the console, blocked resource or outside host fails."""
-    troubles: list[str] = []
-    contexts = []
+    readers: list[Reader] = []
 
-    def open_(path: str = "", width: int = 1280, reading: bool = False, theme: str = "light") -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce"
-        )
-        contexts.append(context)
-        context.add_init_script(
-            "localStorage.getItem('cutaway.settings') ?? localStorage.setItem('cutaway.settings', "
-            f"JSON.stringify({{theme: '{theme}', reading: {str(reading).lower()}, keys: true}}))"
-        )
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("console", lambda m: troubles.append(m.text) if m.type == "error" and "422" not in m.text else None)  # noqa: E501
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on(
-            "request", lambda r: troubles.append(r.url) if "127.0.0.1" not in r.url and r.url[:4] == "http" else None
-        )
-        page.goto(address)
-        page.goto(f"{address.split('?')[0]}#/{path}")
-        page.locator("main h1").first.wait_for()
-        return page
+    def open_(path: str = "", **how: Any) -> Page:
+        reader = Reader(browser, address, **how)
+        readers.append(reader)
+        reader.page.goto(f"{address.split('?')[0]}#/{path}")
+        reader.page.locator("main h1").first.wait_for()
+        return reader.page
 
     yield open_
-    for context in contexts:
-        context.close()
+    for reader in readers:
+        reader.context.close()
+    assert not (troubles := [trouble for reader in readers for trouble in reader.troubles]), troubles
+
+
+@pytest.fixture(scope="module")
+def readers(browser: Browser, address: str) -> Iterator[Callable[[str], Reader]]:
+    """A module's shared reader of each theme, in reading mode."""
+    made: dict[str, Reader] = {}
+
+    def reader(theme: str) -> Reader:
+        if theme not in made:
+            made[theme] = Reader(browser, address, theme=theme, reading=True)
+        return made[theme]
+
+    yield reader
+    for each in made.values():
+        each.context.close()
+
+
+@pytest.fixture
+def tab(readers: Callable[[str], Reader]) -> Iterator[Go]:
+    """Goes to an address in the shared page. Any trouble on the way fails."""
+    reader = readers("light")
+    reader.page.set_viewport_size({"width": 1280, "height": 900})
+    yield reader.go
+    troubles, reader.troubles = reader.troubles, []
     assert not troubles, troubles
 
 
 @pytest.fixture
-def lab(open_page: Open) -> Callable[[str], Page]:
+def lab(tab: Go) -> Go:
     """A lab by itself, drawn."""
 
     def open_lab(path: str) -> Page:
-        page = open_page(f"labs/{path}")
-        page.locator(".lab .seen").wait_for()
+        page = tab(f"labs/{path}")
+        page.locator(f".lab[data-lab='{path.partition('?')[0]}'] .seen").wait_for(timeout=30_000)
         page.locator(".lab .body > *").first.wait_for()
         return page
 

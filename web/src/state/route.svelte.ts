@@ -3,8 +3,14 @@ import { format, parse, type Route } from "../pure/route";
 
 export const route = $state<Route>(parse(location.hash));
 
+/** The address that was last followed, and how many were: a lab begins anew from each one that is meant for it. */
+export const visit = $state({ count: 0, section: route.path[1], lab: route.query.lab });
+
 export function listen(): () => void {
-  const onhash = () => Object.assign(route, parse(location.hash));
+  const onhash = () => {
+    Object.assign(route, parse(location.hash));
+    Object.assign(visit, { count: visit.count + 1, section: route.path[1], lab: route.query.lab });
+  };
   addEventListener("hashchange", onhash);
   return () => removeEventListener("hashchange", onhash);
 }
