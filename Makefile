@@ -50,9 +50,11 @@ lab: $(READY)  ## the course in the browser (builds its page once; that needs no
 	@test -f cutaway/lab/static/index.html || $(PY) web/build.py
 	$(PY) -m cutaway lab
 
-bench: $(READY)  ## speed against transformers, in one run
+bench: $(READY)  ## speed against transformers, in one run, and of the lab's page
 	@$(PY) -m cutaway pull smollm2
 	$(PY) benchmarks/first.py
+	@test -f cutaway/lab/static/index.html || $(PY) web/build.py
+	$(PY) benchmarks/lab.py
 
 clean:  ## remove the environment and what builds left
 	rm -rf $(VENV) build dist *.egg-info cutaway/lab/static .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,8 +1,8 @@
-"""Right and wrong answers to the course's questions, from its own texts."""
+"""Answering: right and wrong answers to the course's questions, from its own texts, and programs in its editors."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from cutaway.lab import course
 from cutaway.lab.content.questions import ChoiceQuestion, NumberQuestion, OpenQuestion, ShapeQuestion
@@ -76,3 +76,30 @@ def mark(page: Page, ids: list[str]) -> None:
     )
     page.reload()
     page.locator("main h1").first.wait_for()
+
+
+PASTE = """(node, text) => {
+    const data = new DataTransfer();
+    data.setData('text/plain', text);
+    node.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}));
+}"""
+
+
+def exercise(page: Page, name: str) -> Locator:
+    page.evaluate("document.querySelectorAll('main details').forEach((fold) => (fold.open = true))")
+    box = page.locator(f"[data-exercise='{name}']")
+    box.locator(".cm-content").wait_for()
+    return box
+
+
+def write(page: Page, box: Locator, code: str) -> None:
+    box.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    box.locator(".cm-content").evaluate(PASTE, code)
+
+
+def run(box: Locator) -> Locator:
+    box.get_by_role("button", name="Run the checks").click()
+    verdict = box.locator(".verdict")
+    expect(verdict).to_be_visible(timeout=60_000)
+    return verdict

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from cutaway.lab.exercises import IDS, load
-from tests.browser.answers import LEVELS, blocks
+from tests.browser.answers import LEVELS, blocks, exercise, run, write
 from tests.browser.conftest import Open
 
 PLACES = {b["id"]: level for level in LEVELS for b in blocks(LEVELS[level]) if b["type"] == "exercise"}
@@ -16,33 +16,10 @@ HOSTILE = {
     "a file outside": "open('../outside.txt', 'w').write('x')\n",
     "the network": "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)\n",
 }
-
-
-PASTE = """(node, text) => {
-    const data = new DataTransfer();
-    data.setData('text/plain', text);
-    node.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}));
-}"""
-
-
-def exercise(page: Page, name: str) -> Locator:
-    page.evaluate("document.querySelectorAll('main details').forEach((fold) => (fold.open = true))")
-    box = page.locator(f"[data-exercise='{name}']")
-    box.locator(".cm-content").wait_for()
-    return box
-
-
-def write(page: Page, box: Locator, code: str) -> None:
-    box.locator(".cm-content").click()
-    page.keyboard.press("Control+a")
-    box.locator(".cm-content").evaluate(PASTE, code)
-
-
-def run(box: Locator) -> Locator:
-    box.get_by_role("button", name="Run the checks").click()
-    verdict = box.locator(".verdict")
-    expect(verdict).to_be_visible(timeout=60_000)
-    return verdict
+SAID = {
+    "an endless loop": "more than 5 seconds", "4 GiB": "more memory than it may have",
+    "a file outside": "may not write", "the network": "no network",
+}  # fmt: skip
 
 
 def test_every_exercise_stands_in_the_course() -> None:
@@ -71,7 +48,7 @@ def test_hostile_code_is_stopped_with_a_message(open_page: Open, kind: str) -> N
     box = exercise(page, "layer-norm")
     write(page, box, HOSTILE[kind])
     expect(run(box)).to_contain_text("Not yet")
-    expect(box.locator(".said ul")).not_to_be_empty()
+    expect(box.locator(".said ul")).to_contain_text(SAID[kind])
 
 
 def test_the_editors_keys(open_page: Open) -> None:
@@ -106,3 +83,18 @@ def test_hints_solution_and_stop(open_page: Open) -> None:
     expect(box.locator(".verdict")).to_contain_text("Stopped", timeout=20_000)
     page.reload()
     expect(exercise(page, "rms-norm").locator(".cm-content")).to_contain_text("while True")
+
+
+def test_a_solution_is_shown_after_three_honest_tries(open_page: Open) -> None:
+    page = open_page(PLACES["rotate"], reading=True)
+    box = exercise(page, "rotate")
+    show = box.get_by_role("button", name="Show a solution")
+    for _ in range(3):  # the starter alone is no try, nor the same answer once more
+        run(box)
+    show.click()
+    expect(box.locator(".trouble")).to_contain_text("3 tries")
+    for mistake in load("rotate").mistakes[:3]:
+        write(page, box, mistake.code)
+        expect(run(box)).to_contain_text("Not yet")
+    show.click()
+    expect(box.locator(".hint pre")).to_contain_text("np.cos(angle)")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from cutaway.lab import labs
-from tests.browser.conftest import Go, number
+from tests.browser.conftest import Go, Open, number
 
 
 def shows(page: Page, name: str, text: str) -> None:
@@ -218,11 +218,8 @@ def test_block_selects_by_mouse_and_keyboard(lab: Go) -> None:
 def differences(page: Page) -> dict[str, bool]:
     """Of each tensor in the folded table, whether a difference is written beside it."""
     rows = page.locator("details", has_text="Every tensor, in the order").locator("tbody tr")
-    return dict(
-        rows.evaluate_all(
-            "all => all.map(r => [r.querySelector('code').textContent, !['0', '–'].includes(r.lastChild.textContent)])"
-        )
-    )
+    read = "rows => rows.map(row => [row.querySelector('code').textContent, row.lastElementChild.textContent])"
+    return {name: difference not in ("0", "–") for name, difference in rows.evaluate_all(read)}
 
 
 @pytest.mark.slow
@@ -244,3 +241,40 @@ def test_removing_each_part_shows_the_first_tensor_that_changes(lab: Go, design:
             assert changed[0] == expected["first"]["name"]
         boxes.nth(index).press("Space")
         expect(page.locator(".outcome")).to_have_count(0)
+
+
+def test_hover_tap_and_focus_are_equal(open_page: Open) -> None:
+    """Each picture that follows a pointer follows a finger and the keyboard in the same way."""
+    page = open_page("labs/pe", has_touch=True)
+    picture = page.get_by_role("slider", name="Position, one row each")
+    box = picture.bounding_box()
+    assert box
+    middle = box["x"] + box["width"] / 2
+    page.mouse.move(middle, box["y"] + box["height"] * 5.5 / 16)
+    expect(page.locator(".vector")).to_contain_text("position 5")
+    page.touchscreen.tap(middle, box["y"] + box["height"] * 9.5 / 16)
+    expect(page.locator(".vector")).to_contain_text("position 9")
+    picture.focus()
+    picture.press("ArrowUp")
+    expect(page.locator(".vector")).to_contain_text("position 8")
+
+    for lab_id, caption in (("ffn", "Hidden units"), ("attention", "Weights"), ("heads", "Weights of head")):
+        page.goto(page.url.partition("#")[0] + f"#/labs/{lab_id}")
+        rows = page.locator("figure", has=page.locator("figcaption", has_text=caption)).last.locator("tbody tr")
+        rows.first.wait_for()
+        for index, act in enumerate((Locator.hover, Locator.tap, Locator.hover)):
+            act(rows.nth(index).locator("td").nth(1))
+            expect(rows.nth(index).get_by_role("button")).to_have_attribute("aria-pressed", "true")
+        rows.nth(0).get_by_role("button").focus()
+        expect(rows.nth(0).get_by_role("button")).to_have_attribute("aria-pressed", "true")
+
+
+def test_pictures_move_gently_unless_motion_is_reduced(open_page: Open) -> None:
+    for motion, moves in (("no-preference", True), ("reduce", False)):
+        page = open_page("labs/norms", reduced_motion=motion)
+        bar = page.locator(".lab svg rect").first
+        bar.wait_for()
+        lasts = bar.evaluate(
+            "node => Math.max(...getComputedStyle(node).transitionDuration.split(',').map(parseFloat))"
+        )
+        assert (lasts > 0) is moves
