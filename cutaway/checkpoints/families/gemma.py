@@ -1,10 +1,12 @@
 """Gemma: gains stored less 1, an embedding times sqrt(d_model), GELU gates (arXiv:2403.08295).
 
-Gemma 2: norms before and after each branch, soft caps, every other layer slides (arXiv:2408.00118).
+Gemma 2: norms before and after each branch, soft caps, every other layer slides (arXiv:2408.00118). VaultGemma: as
+Gemma 2, without the norms after (arXiv:2510.15001).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cutaway import spec
@@ -34,13 +36,22 @@ def gemma_spec(config: Config) -> spec.Model:
 
 def gemma2_spec(config: Config) -> spec.Model:
     """config.json to a spec."""
+    return _capped(config, sandwich)
+
+
+def vault_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    return _capped(config, sequential)
+
+
+def _capped(config: Config, block: Callable[[Any, Any, Any], spec.Block]) -> spec.Model:
     shape, norm, cap = decoders.read_shape(config), read_norm(config), read_cap(config, "attn_logit_softcapping", 50.0)
     config.expect("use_bidirectional_attention", None, False)
     rope, scale, bias = read_rope(config, shape.head_dim), read_scale(config, shape.head_dim), read_bias(config)
     ffn = decoders.read_gated(config, activation="hidden_activation")
     masks = decoders.read_masks(config, decoders.read_slides(config, shape.n_layers, lambda i: i % 2 == 0))
     blocks = [
-        sandwich(spec.MultiHead(**shape.heads, **bias, mask=mask, positions=rope, scale=scale, soft_cap=cap), ffn, norm)
+        block(spec.MultiHead(**shape.heads, **bias, mask=mask, positions=rope, scale=scale, soft_cap=cap), ffn, norm)
         for mask in masks
     ]
     head = spec.LanguageHead(soft_cap=read_cap(config, "final_logit_softcapping", 30.0))
@@ -80,6 +91,11 @@ def rules(record: spec.Model) -> list[Rule]:
     return table_rules(record, names)
 
 
+def vault_rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names."""
+    return table_rules(record, {**USUAL, "blocks.*.ffn.norm_in": "model.layers.*.pre_feedforward_layernorm"})
+
+
 def gemma_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
     return written(record, "gemma", "Gemma")
@@ -87,9 +103,18 @@ def gemma_config(record: spec.Model) -> dict[str, Any]:
 
 def gemma2_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json."""
+    return _written_capped(record, "gemma2", "Gemma2")
+
+
+def vault_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    return _written_capped(record, "vaultgemma", "VaultGemma")
+
+
+def _written_capped(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
     attn, _ = decoders.first_parts(record)
     masks = decoders.write_masks(record, record.context_length)
-    return written(record, "gemma2", "Gemma2") | masks | write_scalars(record) | {
+    return written(record, model_type, stem) | masks | write_scalars(record) | {
         "attn_logit_softcapping": None if attn.soft_cap == "none" else attn.soft_cap,
     }  # fmt: skip
 
@@ -113,10 +138,9 @@ def write_scalars(record: spec.Model) -> dict[str, Any]:
 
 
 LEFT = ("*rotary_emb.inv_freq",)
+COUNTS = {"hidden_act": "hidden_activation is what counts"}
 FAMILIES = (
     Family(("gemma",), gemma_spec, rules, gemma_config, LEFT, prefix="model."),
-    Family(
-        ("gemma2",), gemma2_spec, rules, gemma2_config, LEFT, prefix="model.",
-        ignored_keys={"hidden_act": "hidden_activation is what counts"},
-    ),
-)  # fmt: skip
+    Family(("gemma2",), gemma2_spec, rules, gemma2_config, LEFT, prefix="model.", ignored_keys=COUNTS),
+    Family(("vaultgemma",), vault_spec, vault_rules, vault_config, LEFT, prefix="model.", ignored_keys=COUNTS),
+)

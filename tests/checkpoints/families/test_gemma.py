@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma2ForTokenClassification,
     Gemma2Model,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     Gemma3TextForSequenceClassification,
     Gemma3TextModel,
@@ -17,9 +21,11 @@ from transformers import (
 )
 
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import family_of
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, same_logits, tiny
+from tests.checkpoints.families.tiny import TOKENS, rewrite, same_logits, same_text, tiny
 
 TYPES = ["full_attention", "sliding_attention", "full_attention"]
 
@@ -105,6 +111,41 @@ def test_gemma3_that_looks_both_ways_is_an_encoder(tmp_path):
 
 def test_classes_of_gemma3(tmp_path):
     both_ways(Gemma3TextForSequenceClassification, gemma3(num_labels=3), tmp_path)
+
+
+PICTURES = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+    "patch_size": 2, "vision_use_head": False,
+}  # fmt: skip
+
+
+def test_gemma3_with_pictures_is_read_as_text(tmp_path):
+    text = gemma3(layer_types=TYPES, rope_parameters=ROPES, vocab_size=61)
+    config = Gemma3Config(text_config=text.to_dict(), vision_config=PICTURES, **TOKENS, image_token_index=60)
+    folder = tiny(Gemma3ForConditionalGeneration, config, tmp_path / "in")
+    model = same_logits(folder)
+    same_text(folder)
+    assert {name.split(".")[0] for name in hf.load(folder)[1].ignored} == {"vision_tower", "multi_modal_projector"}
+    state = load_file(folder / "model.safetensors")
+    newer = {f"model.{name}".replace("language_model.model.", "language_model."): x for name, x in state.items()}
+    save_file(newer, folder / "model.safetensors")
+    again = hf.load(folder)[0]
+    assert all(torch.equal(x, again.get_parameter(name)) for name, x in model.named_parameters())
+
+
+def test_published_files_of_gemma3_leave_much_out():
+    table = {
+        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+    }  # fmt: skip
+    config = Config({"model_type": "gemma3", "text_config": table}, "config.json")
+    record = family_of("gemma3", "test").to_spec(config)
+    part = record.blocks[5].branches[0].part
+    assert (part.n_heads, part.n_kv_heads, part.head_dim, record.vocab_size) == (8, 4, 256, 262208)
+    assert part.positions.scaling.factor == 8.0 and record.blocks[0].branches[0].part.mask.window == 1024
+    assert config.defaulted["head_dim"] == 256
+    with pytest.raises(CheckpointError, match="text_config: mystery.*not understood"):
+        family_of("gemma3", "test").to_spec(Config({"text_config": table | {"mystery": 1}}, "config.json"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Code World Model: as Llama 3, with a sliding window in three layers of four, the first of each four being full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import decoders
+from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.rope_config import read_rope
+from cutaway.checkpoints.rules import Rule
+
+
+def to_spec(config: Config) -> spec.Model:
+    """config.json to a spec."""
+    shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
+    config.expect("attention_bias", False)
+    config.take("rope_parameters|rope_scaling")  # their software would take Llama 3's in silence
+    rope, ffn = read_rope(config, shape.head_dim, 1e6), decoders.read_gated(config, config.flag("mlp_bias", False))
+    slides = decoders.read_slides(config, shape.n_layers, lambda i: i % 4 != 0)
+    blocks = [
+        sequential(spec.MultiHead(**shape.heads, mask=mask, positions=rope), ffn, norm)
+        for mask in decoders.read_masks(config, slides)
+    ]
+    return decoders.decoder(config, blocks, norm)
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Their tensor names."""
+    return table_rules(record, USUAL)
+
+
+def to_config(record: spec.Model) -> dict[str, Any]:
+    """A spec to config.json."""
+    _, ffn = decoders.first_parts(record)
+    masks = decoders.write_masks(record, record.context_length)
+    return decoders.write_decoder(record, "cwm", "Cwm") | masks | {
+        "rms_norm_eps": decoders.eps_of(record.final_norm), "mlp_bias": ffn.up_bias,
+    }  # fmt: skip
+
+
+FAMILIES = (Family(("cwm",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
