@@ -1,0 +1,146 @@
+"""What a model makes of whole texts: vectors for search, guesses for masked tokens, classes. All take rows of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.parts.head import pool
+from cutaway.parts.step import Given, Memory
+
+__all__ = ["Rows", "classes", "masked", "outputs", "probabilities", "vectors"]
+
+Pool = Literal["first", "mean", "last"]
+SIZE = 32
+"""Rows that are computed at a time."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts as ids, and, where two texts share a row, which of them each id belongs to (0 or 1)."""
+
+    ids: Sequence[Sequence[int]]
+    types: Sequence[Sequence[int]] | None = None
+
+
+@torch.no_grad()
+def vectors(
+    model: Transformer, rows: Rows, how: Pool | None = None, normalise: bool | None = None
+) -> Float[Tensor, "B D"]:
+    """One vector a row (Reimers and Gurevych 2019, arXiv:1908.10084).
+
+    As the model's own head pools and normalises where it is one for vectors of rows; else, and where the caller says
+    otherwise, `how` of the last states over the real tokens (mean unless given), of length 1 with `normalise`. An
+    encoder-decoder's states are its encoder's.
+    """
+    head = model.spec.head
+    own = isinstance(head, spec.VectorHead) and head.pool != "none" and how is None
+    if own and normalise in (None, head.normalise) and not isinstance(model, EncoderDecoder):
+        return torch.stack(outputs(model, rows)) if rows.ids else torch.empty(0, model.spec.d_model)
+    record = spec.VectorHead(pool=how or (head.pool if own else "mean"))
+    out = torch.empty(len(rows.ids), model.spec.d_model, dtype=_stack(model).embedding.table.weight.dtype)
+    for index, ids, given in _batches(model, rows):
+        stack = _stack(model)
+        step = stack.begin(ids, given, None)
+        out[index] = pool(stack.run(step, given), record, step)
+    return F.normalize(out, dim=-1) if normalise else out
+
+
+@torch.no_grad()
+def outputs(model: Transformer, rows: Rows) -> list[Tensor]:
+    """What the head gives for each row, alone or with one line a token; padding is cut off.
+
+    An encoder-decoder reads the row as source and, as target, its start id and the row without its end.
+    """
+    out: list[Tensor] = [torch.empty(0)] * len(rows.ids)
+    for index, ids, given in _batches(model, rows):
+        if isinstance(model, EncoderDecoder):
+            memory = model.encode(ids, given)
+            result = model(_shifted(model.spec, ids), _target(given, memory))
+        else:
+            result = model(ids, given)
+        for place, row in zip(index, result, strict=True):
+            out[place] = row[: len(rows.ids[place])] if row.dim() == 2 else row
+    return out
+
+
+def masked(model: Transformer, ids: Sequence[int], mask_id: int, n: int = 5) -> list[list[tuple[int, float]]]:
+    """For each masked token of a row the n likeliest ids and their probabilities (Devlin et al. 2018, arXiv:1810.04805).
+
+    Raises InputError for a model that guesses no masked tokens, or a row without one.
+    """
+    if not isinstance(model.spec.head, spec.MaskedHead):
+        raise InputError(f"masked tokens: a {model.spec.head.kind} head guesses none; use a masked language model")
+    places = [place for place, token in enumerate(ids) if token == mask_id]
+    if not places:
+        raise InputError(f"masked tokens: none of the {len(ids)} tokens is the mask; put one into the text")
+    shares = outputs(model, Rows([ids]))[0][places].softmax(-1).topk(min(n, model.spec.vocab_size))
+    return [list(zip(*pair, strict=True)) for pair in zip(shares.indices.tolist(), shares.values.tolist(), strict=True)]
+
+
+def classes(model: Transformer, rows: Rows) -> list[Tensor]:
+    """Probabilities of the classes for each row, or for each of its tokens; values where the head gives those.
+
+    Raises InputError for a model without classes.
+    """
+    head = model.spec.head
+    if not isinstance(head, spec.ClassHead):
+        raise InputError(f"classes: a {head.kind} head has none; use a classifier")
+    return [probabilities(head, row) for row in outputs(model, rows)]
+
+
+def probabilities(head: spec.ClassHead, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    """What the numbers of a class head mean, as its `problem` says."""
+    match head.problem:
+        case "single_label":
+            return logits.softmax(-1)
+        case "multi_label":
+            return logits.sigmoid()
+    return logits
+
+
+def _stack(model: Transformer):
+    return model.encoder if isinstance(model, EncoderDecoder) else model
+
+
+def _batches(model: Transformer, rows: Rows) -> Iterator[tuple[list[int], Tensor, Given]]:
+    """Rows of like length together, padded on the right, which moves no position."""
+    device = _stack(model).embedding.table.weight.device
+    pad = model.spec.generation.pad_id
+    fill = 0 if pad == "none" else int(pad)
+    empty = next((place for place, row in enumerate(rows.ids) if not row), None)
+    if empty is not None:
+        raise InputError(f"row {empty}: no tokens; give at least one")
+    order = sorted(range(len(rows.ids)), key=lambda place: len(rows.ids[place]))
+    for start in range(0, len(order), SIZE):
+        index = order[start : start + SIZE]
+        longest = len(rows.ids[index[-1]])
+
+        def padded(table: Sequence[Sequence[int]], value: int, index=index, longest=longest) -> Tensor:
+            filled = [[*table[place], *[value] * (longest - len(table[place]))] for place in index]
+            return torch.tensor(filled, dtype=torch.long, device=device)
+
+        mask = padded([[1] * len(row) for row in rows.ids], 0)
+        types = None if rows.types is None else padded(rows.types, 0)
+        whole = bool(mask.all())
+        yield index, padded(rows.ids, fill), Given(mask=None if whole else mask, types=types)
+
+
+def _shifted(record: spec.EncoderDecoder, ids: Tensor) -> Tensor:
+    start = record.generation.start_id
+    if start == "none":
+        raise InputError("start_id: an encoder-decoder needs the id that its decoder begins with; set it")
+    return torch.cat((torch.full_like(ids[:, :1], int(start)), ids[:, :-1]), 1)
+
+
+def _target(source: Given, memory: Memory) -> Given:
+    return Given(mask=source.mask, memory=memory)
