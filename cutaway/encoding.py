@@ -13,11 +13,11 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import EncoderDecoder, Stack, Transformer
 from cutaway.parts.head import pool
 from cutaway.parts.step import Given, Memory
 
-__all__ = ["Rows", "classes", "masked", "outputs", "probabilities", "vectors"]
+__all__ = ["Rows", "classes", "masked", "names", "outputs", "probabilities", "vectors"]
 
 Pool = Literal["first", "mean", "last"]
 SIZE = 32
@@ -74,7 +74,9 @@ def outputs(model: Transformer, rows: Rows) -> list[Tensor]:
 
 
 def masked(model: Transformer, ids: Sequence[int], mask_id: int, n: int = 5) -> list[list[tuple[int, float]]]:
-    """For each masked token of a row the n likeliest ids and their probabilities (Devlin et al. 2018, arXiv:1810.04805).
+    """For each masked token of a row the n likeliest ids and their probabilities.
+
+    (Devlin et al. 2018, arXiv:1810.04805.)
 
     Raises InputError for a model that guesses no masked tokens, or a row without one.
     """
@@ -108,7 +110,12 @@ def probabilities(head: spec.ClassHead, logits: Float[Tensor, "*B C"]) -> Float[
     return logits
 
 
-def _stack(model: Transformer):
+def names(head: spec.ClassHead) -> tuple[str, ...]:
+    """What the classes are called: their labels, else their numbers."""
+    return head.labels or tuple(str(index) for index in range(head.n_classes))
+
+
+def _stack(model: Transformer) -> Stack:
     return model.encoder if isinstance(model, EncoderDecoder) else model
 
 

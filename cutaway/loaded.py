@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from cutaway import spec
 from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.pull import KNOWN, located
+from cutaway.encoding import Pool, Rows, classes, masked, names, vectors
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
@@ -47,9 +48,7 @@ class Loaded:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text as it is."""
-        if self.tokenizer is None:
-            raise InputError(f"{self.path}: the model has no tokenizer; give ids")
-        return self.tokenizer.encode(text)
+        return self._tokens().encode(text)
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids."""
@@ -72,6 +71,54 @@ class Loaded:
     def generate(self, text: str, seed: int = 0, **options: Any) -> str:
         """The continuation of a text; options are fields of spec.Generation (max_tokens, temperature, top_p, ...)."""
         return "".join(self.stream(text, seed, **options))
+
+    def embed(self, texts: str | Sequence[str], pool: Pool | None = None, normalise: bool | None = None) -> Tensor:
+        """A vector [D] of a text, or [B D] of several: pooled and normalised as the checkpoint says, else as given.
+
+        A model that says nothing of it gives the mean over its tokens' last states. What is longer than the model's
+        context is cut.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        stack = self.spec.encoder if isinstance(self.spec, spec.EncoderDecoder) else self.spec
+        longest = None if stack.context_length == "unlimited" else stack.context_length
+        rows = [self._tokens().encode(text, max_length=longest) for text in several]
+        found = vectors(self.model, Rows(rows), pool, normalise)
+        return found[0] if isinstance(texts, str) else found
+
+    def fill_mask(self, text: str, n: int = 5) -> list[list[tuple[str, float]]]:
+        """For each mask token in a text the n likeliest tokens and their probabilities."""
+        tokenizer = self._tokens()
+        if "mask" not in tokenizer.special:
+            raise InputError(f"{self.path}: its tokenizer has no mask token; use a masked language model")
+        found = masked(self.model, tokenizer.encode(text), tokenizer.special["mask"], n)
+        return [[(tokenizer.decode([token]), share) for token, share in each] for each in found]
+
+    def classify(self, text: str, pair: str | None = None) -> list[tuple[str, float]]:
+        """The classes of a text (or of a pair of texts) with their probabilities, likeliest first.
+
+        Raises InputError for a model that classifies tokens: take `classify_tokens`.
+        """
+        head = self.spec.head
+        if not isinstance(head, spec.ClassHead) or head.pool == "none":
+            raise InputError(f"{self.path}: its {head.kind} head gives no classes of a text")
+        ids, types = (self._tokens().encode(text), None) if pair is None else self._tokens().encode_pair(text, pair)
+        shares = classes(self.model, Rows([ids], None if types is None else [types]))[0].tolist()
+        return sorted(zip(names(head), shares, strict=True), key=lambda each: -each[1])
+
+    def classify_tokens(self, text: str) -> list[tuple[str, str, float]]:
+        """Each token of a text with its likeliest class and that one's probability."""
+        head = self.spec.head
+        if not isinstance(head, spec.ClassHead) or head.pool != "none":
+            raise InputError(f"{self.path}: its {head.kind} head gives no classes of tokens")
+        ids = self._tokens().encode(text)
+        best = classes(self.model, Rows([ids]))[0].max(-1)
+        rows = zip(ids, best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(self._tokens().token(token), names(head)[index], share) for token, index, share in rows]
+
+    def _tokens(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InputError(f"{self.path}: the model has no tokenizer; give ids")
+        return self.tokenizer
 
     def save(self, folder: str | Path) -> None:
         """Write spec, weights and tokenizer into a folder that `load` opens."""

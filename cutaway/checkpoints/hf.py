@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from cutaway import spec
+from cutaway.checkpoints import sentences
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import described, family_of
+from cutaway.checkpoints.family import Family, described, family_of
 from cutaway.checkpoints.fill import Match, Source, fill
 from cutaway.checkpoints.generation_config import KEYS, read_generation
 from cutaway.checkpoints.packed import check_packing, unpacked
@@ -61,7 +62,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     """The spec that the folder's configuration describes, and what became of each of its keys."""
     config = read_config(folder)
     family = family_of(str(config.data.get("model_type")), config.where)
-    record = described(family, config)
+    record = sentences.read_sentences(folder, described(family, config), config)
     check_packing(config)
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()
@@ -76,15 +77,21 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer,
     record, config = read_spec(folder)
     family = family_of(config.data["model_type"], config.where)
     model = build(record)
-    rules = family.rules(record)
+    rules = rules_of(family, record)
     report = fill(model, open_source(folder, config, rules), rules, dtype, family.ignored_tensors, family.bare)
     return model.eval(), report, config
+
+
+def rules_of(family: Family, record: spec.Model) -> list[Rule]:
+    """The names of the tensors of a folder's model."""
+    return family.rules(record) + sentences.rules(record)
 
 
 def open_source(folder: Path, config: Config, rules: list[Rule], allow_pickle: bool = False) -> Source:
     """The tensors of a folder as the rules of its family see them: packed weights plain, numbered parts in one."""
     family = family_of(config.data["model_type"], config.where)
-    return stacked(unpacked(open_weights(folder, allow_pickle=allow_pickle), config), rules, family.bare)
+    source = unpacked(open_weights(folder, allow_pickle=allow_pickle), config)
+    return sentences.with_projection(stacked(source, rules, family.bare), folder, allow_pickle)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
     if path.is_dir():
         record, config = hf.read_spec(path)
         family = family_of(config.data["model_type"], config.where)
-        rules = family.rules(record)
+        rules = hf.rules_of(family, record)
         return Opened(
             path, "hf", record, rules, lambda: hf.open_source(path, config, rules, allow_pickle),
             config.data["model_type"], config, family.ignored_tensors, family.bare,

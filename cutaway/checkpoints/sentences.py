@@ -1,0 +1,167 @@
+"""Sentence encoders: what sentence-transformers lays beside a model's files, to a head of vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.fill import Source
+from cutaway.checkpoints.rules import Rule, same
+from cutaway.checkpoints.weights import open_weights
+from cutaway.errors import CheckpointError
+
+MODULES = "modules.json"
+ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+POOLS = {"cls": "first", "cls_token": "first", "mean": "mean", "mean_tokens": "mean", "lasttoken": "last"}
+ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
+DENSE = "Dense."
+"""What the names of the tensors of a Dense module begin with, as rules see them."""
+
+
+def read_sentences(folder: Path, record: spec.Model, config: Config) -> spec.Model:
+    """The model with the pooling, projection, normalisation and length that `modules.json` names.
+
+    It comes back as it is where there is no such file. Texts are cut to `max_seq_length`, which is its context then.
+    Raises CheckpointError for modules that are not known or come in another order.
+    """
+    modules = _modules(folder)
+    if not modules:
+        return record
+    if isinstance(record, spec.EncoderDecoder):
+        raise CheckpointError(f"{folder / MODULES}: an encoder-decoder makes no vectors of sentences here")
+    pooler = record.head.pooler if isinstance(record.head, spec.VectorHead) else spec.NoTransform()
+    head = spec.VectorHead(pool="mean", normalise="Normalize" in modules, pooler=pooler)
+    if "Pooling" in modules:
+        head = head.replace(pool=_pool(folder / modules["Pooling"] / "config.json", record.d_model, config))
+    if "Dense" in modules:
+        head = head.replace(transform=_transform(_table(folder / modules["Dense"] / "config.json"), folder))
+    return record.replace(head=head, context_length=_length(folder, record.context_length))
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """The names of the projection's tensors."""
+    if not isinstance(record.head, spec.VectorHead) or not isinstance(record.head.transform, spec.Transform):
+        return []
+    ours = "head.transform.dense."
+    return [same(f"{DENSE}linear.{leaf}", ours + leaf) for leaf in ("weight", "bias")]
+
+
+def with_projection(source: Source, folder: Path, allow_pickle: bool = False) -> Source:
+    """The source with the tensors of a Dense module beside its own."""
+    path = _modules(folder).get("Dense")
+    return source if path is None else Beside(source, open_weights(folder / path, allow_pickle=allow_pickle))
+
+
+class Beside:
+    """Two sources as one; names of the second begin with DENSE."""
+
+    def __init__(self, first: Source, second: Source) -> None:
+        self.first, self.second, self.where = first, second, first.where
+
+    def names(self) -> Iterable[str]:
+        """The names of all tensors."""
+        return [*self.first.names(), *(DENSE + name for name in self.second.names())]
+
+    def _of(self, name: str) -> tuple[Source, str]:
+        return (self.second, name.removeprefix(DENSE)) if name.startswith(DENSE) else (self.first, name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        source, own = self._of(name)
+        return source.shape(own)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """The type in which the file holds a tensor."""
+        source, own = self._of(name)
+        return source.dtype(own)
+
+    def read(self, name: str, out: Tensor | None = None) -> Tensor:
+        """A tensor, in `out` when that is given."""
+        source, own = self._of(name)
+        return source.read(own, out)
+
+    def drop(self) -> None:
+        """Give back the memory of what was read."""
+        self.first.drop()
+        self.second.drop()
+
+
+def _modules(folder: Path) -> dict[str, str]:
+    """Kind to path of the modules, in their order; empty where the folder is no sentence encoder."""
+    path = folder / MODULES
+    if not path.is_file():
+        return {}
+    listed = _read(path)
+    try:
+        kinds = [(str(each["type"]).rpartition(".")[2], PurePosixPath(each["path"])) for each in listed]
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{path}: expected a list of modules with type and path; fetch it again") from None
+    names = [kind for kind, _ in kinds]
+    places = [ORDER.index(name) for name in names if name in ORDER]
+    if len(places) != len(names) or places != sorted(set(places)) or names[0] != ORDER[0]:
+        raise CheckpointError(f"{path}: modules {', '.join(names)}; known are {', '.join(ORDER)}, in this order")
+    if any(inner.is_absolute() or ".." in inner.parts for _, inner in kinds):
+        raise CheckpointError(f"{path}: a module lies outside of the folder")
+    return {kind: str(inner) for kind, inner in kinds}
+
+
+def _pool(path: Path, d_model: int, config: Config) -> Any:
+    if not path.is_file():
+        config.defaulted["pooling_mode"] = "mean"
+        return "mean"
+    table = Config(_table(path), str(path))
+    table.expect("word_embedding_dimension", d_model)
+    table.expect("embedding_dimension", d_model)
+    named = table.take("pooling_mode", [])
+    on = [named] if isinstance(named, str) else list(named)
+    for key in table.data:
+        if key.startswith("pooling_mode_") and table.flag(key):
+            on.append(key.removeprefix("pooling_mode_"))
+    if len(on) != 1 or on[0] not in POOLS:
+        raise CheckpointError(
+            f"{path}: pooling {' with '.join(map(str, on)) or 'of no kind'}; known are {', '.join(POOLS)}"
+        )
+    table.ignore({"include_prompt": "prompts are the caller's"})
+    table.finish()
+    return POOLS[on[0]]
+
+
+def _transform(table: dict[str, Any], folder: Path) -> spec.Transform:
+    activation = str(table.get("activation_function")).rpartition(".")[2]
+    if activation not in ACTIVATIONS:
+        raise CheckpointError(f"{folder}: the projection's activation {activation} is not known")
+    return spec.Transform(
+        width=table["out_features"], activation=ACTIVATIONS[activation], bias=bool(table.get("bias", True))
+    )
+
+
+def _length(folder: Path, context: int | str) -> int | str:
+    for path in sorted(folder.glob("sentence_*_config.json")):
+        table = Config(_table(path), str(path))
+        longest = table.nullable("max_seq_length", None)
+        table.expect("do_lower_case", False)
+        table.finish()
+        if isinstance(longest, int):
+            return longest if context == "unlimited" else min(longest, int(context))
+    return context
+
+
+def _table(path: Path) -> dict[str, Any]:
+    table = _read(path)
+    if not isinstance(table, dict):
+        raise CheckpointError(f"{path}: expected a table of keys; fetch it again")
+    return table
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); fetch it again") from None
