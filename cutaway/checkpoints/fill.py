@@ -104,6 +104,7 @@ def fill(
     places = side_by_side(model, dtype)
     for own, rule in found.used:
         put(model, source, own, rule, dtype, places)
+        source.drop()  # what was copied need not stay; what lies on the file comes back where it is used
     by = found.by_ours()
     for own, rule in found.copies:
         _check_copy(source, own, rule, by)
