@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from cutaway.models import EncoderDecoder, Stack, Transformer
 from cutaway.parts.head import pool
 from cutaway.parts.step import Given, Memory
 
-__all__ = ["Rows", "classes", "masked", "names", "outputs", "probabilities", "vectors"]
+__all__ = ["Rows", "classes", "masked", "names", "outputs", "probabilities", "pseudo_losses", "vectors"]
 
 Pool = Literal["first", "mean", "last"]
 SIZE = 32
@@ -87,6 +87,21 @@ def masked(model: Transformer, ids: Sequence[int], mask_id: int, n: int = 5) -> 
         raise InputError(f"masked tokens: none of the {len(ids)} tokens is the mask; put one into the text")
     shares = outputs(model, Rows([ids]))[0][places].softmax(-1).topk(min(n, model.spec.vocab_size))
     return [list(zip(*pair, strict=True)) for pair in zip(shares.indices.tolist(), shares.values.tolist(), strict=True)]
+
+
+def pseudo_losses(model: Transformer, ids: Sequence[int], mask_id: int, kept: Collection[int] = ()) -> Tensor:
+    """-log p of each token of a row from all its others, the token itself masked; those of the ids `kept` left out.
+
+    (Salazar et al. 2020, arXiv:1910.14659.) A pass for each token.
+    """
+    places = [place for place, token in enumerate(ids) if token not in kept]
+    rows = [[*ids[:place], mask_id, *ids[place + 1 :]] for place in places]
+    losses = []
+    for start in range(0, len(rows), SIZE):
+        found = outputs(model, Rows(rows[start : start + SIZE]))
+        for place, logits in zip(places[start : start + SIZE], found, strict=True):
+            losses.append(-logits[place].double().log_softmax(-1)[ids[place]])
+    return torch.stack(losses) if losses else torch.empty(0, dtype=torch.float64)
 
 
 def classes(model: Transformer, rows: Rows) -> list[Tensor]:

@@ -37,7 +37,8 @@ def run(
 ) -> None:  # fmt: skip
     """Continue a text; on a terminal, or with --trace, show below it what happened inside.
 
-    Plain run sends the text as it is. What is not given is as the checkpoint has it.
+    A model that writes no text says what it makes of one: guesses for mask tokens, classes, or a vector.
+    The text is sent as it is. What is not given is as the checkpoint has it.
 
     :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param text: the text to continue

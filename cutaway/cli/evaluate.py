@@ -6,32 +6,40 @@ import math
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from cutaway import spec
 from cutaway.cli.models import load_model
 from cutaway.cli.output import print_json
+from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
+from cutaway.loaded import Loaded
 
 
 def show_eval(name: str, file: str, as_json: bool) -> None:
-    """Loss in nats a token, perplexity, bits a byte; windows of the model's context, each read afresh."""
+    """Loss in nats a token, perplexity, bits a byte; windows of the model's context, each read afresh.
+
+    A masked language model guesses each token from all others of its window: the pseudo-loss.
+    """
     path = Path(file)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text ({error}); give a UTF-8 file") from None
     loaded = load_model(name)
+    _check_kind(loaded.spec, name)
     ids = loaded.encode(text)
     limit = loaded.spec.context_length
     width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
     if len(ids) < 2:
         raise InputError(f"{path}: {len(ids)} tokens; at least 2 are needed to predict one")
-    total, scored = 0.0, 0
+    masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
     for start in range(0, len(ids), width):
         window = torch.tensor([ids[start : start + width]])
-        if window.shape[1] > 1:
-            shares = loaded(window)[0, :-1].double().log_softmax(-1)
-            total -= float(shares.gather(-1, window[0, 1:, None]).sum())
-            scored += window.shape[1] - 1
+        losses = _pseudo_losses(loaded, window[0]) if masked else _losses(loaded, window)
+        total, scored = total + float(losses.sum()), scored + len(losses)
+    if not scored:
+        raise InputError(f"{path}: no token of it can be predicted; give a longer text")
     loss = total / scored
     result = {"tokens": len(ids), "scored": scored, "loss": loss, "perplexity": math.exp(loss),
               "bits_per_byte": total / math.log(2) / len(text.encode())}  # fmt: skip
@@ -39,5 +47,26 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
         print_json(result)
     else:
         print(f"{scored:,} of {len(ids):,} tokens scored, windows of {width}")
-        print(f"loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "
+        print(f"{'pseudo-' * masked}loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "
               f"{result['bits_per_byte']:.4f} bits a byte")  # fmt: skip
+
+
+def _check_kind(record: spec.Model, name: str) -> None:
+    if isinstance(record, spec.EncoderDecoder):
+        raise InputError(f"{name}: an encoder-decoder predicts a target from a source; one text is not enough")
+    if not isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)):
+        raise InputError(f"{name}: its {record.head.kind} head predicts no tokens; name a language model")
+
+
+def _losses(loaded: Loaded, window: Tensor) -> Tensor:
+    """-log p of each token after those before it."""
+    shares = loaded(window)[0, :-1].double().log_softmax(-1)
+    return -shares.gather(-1, window[0, 1:, None])[:, 0]
+
+
+def _pseudo_losses(loaded: Loaded, window: Tensor) -> Tensor:
+    tokenizer = loaded.tokenizer
+    assert tokenizer is not None
+    if "mask" not in tokenizer.special:
+        raise InputError(f"{loaded.path}: its tokenizer has no mask token")
+    return pseudo_losses(loaded.model, window.tolist(), tokenizer.special["mask"], tokenizer.special_ids)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
+from cutaway import spec
 from cutaway.cli.models import load_model
 from cutaway.cli.output import console, print_json
 from cutaway.errors import InputError
@@ -29,8 +30,13 @@ class Request:
 
 
 def show_run(request: Request) -> None:
-    """Stream the continuation, then show the inside of the prompt's pass."""
+    """Stream the continuation, then the inside of the prompt's pass; a model that writes none gives what it can."""
     loaded = load_model(request.model)
+    if not isinstance(loaded.spec.head, spec.LanguageHead):
+        from cutaway.cli.encode import show_reading
+
+        show_reading(loaded, request.text, request.as_json)
+        return
     ids = _ids(loaded, request)
     if request.as_json:
         print_json(_result(loaded, ids, request))
