@@ -13,10 +13,12 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "CutawayError": "errors", "SpecError": "errors", "CheckpointError": "errors", "InputError": "errors",
-    "wanted": "tap", "listening": "tap",
-    "build": "models", "load": "loaded", "Loaded": "loaded", "Given": "parts.step", "Cache": "generation.cache",
-    "generate": "generation.loop", "Result": "generation.result", "preset": "spec", "remove": "ablation.surgery",
-    "pull": "checkpoints.pull", "Tokenizer": "tokenizers.tokenizer",
+    "tap": "tap", "wanted": "tap", "listening": "tap",
+    "preset": "spec", "count": "spec", "compared": "spec.facts", "source": "spec.source",
+    "build": "models", "Given": "parts.step", "load": "loaded", "Loaded": "loaded", "pull": "checkpoints.pull",
+    "convert": "checkpoints.convert", "Tokenizer": "tokenizers.tokenizer",
+    "generate": "generation.loop", "Stream": "generation.loop", "Run": "generation.result",
+    "Result": "generation.result", "Cache": "generation.cache", "remove": "ablation.surgery",
 }  # fmt: skip
 __all__ = [*_PUBLIC, "spec"]
 

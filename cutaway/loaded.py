@@ -29,6 +29,15 @@ class Loaded:
     """A model ready to run; `tokenizer` is None where the checkpoint has none, and ids are then given and returned.
 
     `notes` say what was assumed while reading the configuration.
+
+    >>> import tempfile, torch, cutaway
+    >>> loaded = cutaway.load("modern-tiny")
+    >>> loaded.spec.d_model, loaded(torch.tensor([[1, 2]])).shape
+    (64, torch.Size([1, 2, 256]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     loaded.save(folder)
+    ...     cutaway.load(folder, tokenizer=False).spec == loaded.spec
+    True
     """
 
     model: Transformer
@@ -136,6 +145,11 @@ def load(
     weights is refused unless `allow_pickle` says that its author is trusted.
 
     Raises CheckpointError where nothing of that name is there.
+
+    >>> import cutaway
+    >>> model = cutaway.load("smollm2")
+    >>> model.generate("The capital of France is", max_tokens=2)
+    ' Paris.'
     """
     name = str(name)
     path = Path(name) if name in spec.names() else located(name)

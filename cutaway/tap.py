@@ -21,14 +21,34 @@ _lock = threading.RLock()
 
 
 def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
-    """`value`, or what a listener puts in its place."""
+    """`value`, or what a listener puts in its place: the line that makes a tensor of a part visible under `name`.
+
+    With no listener it is one test for None.
+
+    >>> import torch, cutaway
+    >>> class Double(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return 2 * cutaway.tap(self, "x", x)
+    >>> part = Double()
+    >>> with cutaway.listening(part, lambda name, x: x + 1, "x"):
+    ...     part(torch.tensor([1.0, 2.0]))
+    tensor([4., 6.])
+    """
     if _innermost is None:
         return value
     return _innermost.hear(module, name, value)
 
 
 def wanted(module: nn.Module, *names: str) -> bool:
-    """Whether a listener would hear one of these taps of this module: a fused path asks before it skips them."""
+    """Whether a listener would hear one of these taps of this module: a fused path asks before it skips them.
+
+    >>> import cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> attention = model.blocks[0].attn
+    >>> with cutaway.listening(model, print, "*.scores"):
+    ...     cutaway.wanted(attention, "scores", "pattern"), cutaway.wanted(attention, "pattern")
+    (True, False)
+    """
     return _innermost is not None and _innermost.wants(module, names)
 
 

@@ -19,6 +19,13 @@ def remove(model: Transformer, knob: str) -> Transformer:
     """A model without one part, sharing all remaining weights. `knob` is a name of KNOBS, or `blocks.3.ffn`.
 
     Only one-stack models. Raises InputError for a part that the model does not have.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> ids, moved = torch.tensor([[1, 2, 3]]), torch.tensor([[2, 1, 3]])
+    >>> unmasked = cutaway.remove(cutaway.remove(model, "mask"), "positions")
+    >>> torch.allclose(unmasked(ids)[:, -1], unmasked(moved)[:, -1], atol=1e-6)
+    True
     """
     record = model.spec
     if isinstance(record, spec.EncoderDecoder):

@@ -34,6 +34,13 @@ def convert(source: str | Path, to: Format, out: str | Path, dtype: str = "", fa
 
     Raises CheckpointError where nothing of that format can hold the model, with the list of what does not fit, and for
     an `out` that already holds something.
+
+    >>> import tempfile, cutaway
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cutaway.load("llama-tiny").save(f"{folder}/own")
+    ...     done = cutaway.convert(f"{folder}/own", "hf", f"{folder}/hf")
+    ...     done.label, cutaway.load(f"{folder}/hf", tokenizer=False).spec.d_model
+    ('llama', 64)
     """
     if to not in ("hf", "gguf"):
         raise CheckpointError(f"{to}: no format to convert to; known are hf and gguf")

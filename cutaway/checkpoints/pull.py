@@ -100,6 +100,10 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     is used instead of the network.
 
     Raises CheckpointError for a name that is not known, a failed download, and bytes that differ from the pinned ones.
+
+    >>> import cutaway
+    >>> cutaway.pull("smollm2").name
+    'SmolLM2-135M-Instruct.Q4_1.gguf'
     """
     known = _known(name)
     report = progress or (lambda what, done, total: None)

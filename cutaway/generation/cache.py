@@ -21,6 +21,13 @@ class Cache:
     `growing` doubles its buffers as needed, `fixed` holds `capacity` tokens and refuses more, `ring` is growing but
     for sliding-window layers, which keep their last `window` positions. A step is begun, written by the layers, then
     committed; one that failed half-way left no trace, but that a ring has lost the oldest of its keys.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> ids, cache = torch.tensor([[5, 7, 9]]), cutaway.Cache(model.spec.blocks)
+    >>> first, then = model(ids[:, :2], cache=cache), model(ids[:, 2:], cache=cache)
+    >>> cache.length, torch.allclose(then, model(ids)[:, 2:], atol=1e-5)
+    (3, True)
     """
 
     def __init__(self, blocks: tuple[spec.Block, ...], kind: Kind = "growing", capacity: int = 0) -> None:

@@ -35,6 +35,12 @@ def generate(
 
     Raises InputError for a prompt that is empty, too long for the context or not of the vocabulary, and for options
     that cannot work together.
+
+    >>> import cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> result = cutaway.generate(model, [[1, 2, 3], [4]], cutaway.spec.Generation(max_tokens=4))
+    >>> [len(ids) for ids in result.ids]
+    [4, 4]
     """
     stream = Stream(model, prompts, options, run, mask)
     texts: list[list[str]] = [[] for _ in stream.rows]
@@ -57,6 +63,13 @@ class Stream:
 
     Beams give all their tokens at the end, when it is known which of them wins. Errors are raised when it is made; to
     run through it again starts anew.
+
+    >>> import cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> stream = cutaway.Stream(model, [1, 2, 3], cutaway.spec.Generation(max_tokens=3))
+    >>> ids = [token.id for token in stream]
+    >>> ids == stream.rows[0].ids, str(stream.rows[0].reason)
+    (True, 'the limit of new tokens, 3, is reached')
     """
 
     def __init__(

@@ -18,6 +18,14 @@ class Run:
     batch. `tokenizer`: for texts and stop strings. `logprobs`: log-probability of each token under the model itself,
     before penalties, temperature and cuts; of beams, what the token added to the score. `cache` None reads all again at
     each step. `chunk`: how many tokens of a prompt are read at a time.
+
+    >>> import cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> warm = cutaway.spec.Generation(max_tokens=4, temperature=1.0)
+    >>> alone = cutaway.generate(model, [[1, 2]], warm, cutaway.Run(seeds=7))
+    >>> both = cutaway.generate(model, [[1, 2], [3]], warm, cutaway.Run(seeds=[7, 8], cache=None))
+    >>> alone.ids[0] == both.ids[0]
+    True
     """
 
     seeds: int | Sequence[int | None] | None = None
@@ -65,7 +73,17 @@ class Token:
 
 @dataclass(frozen=True)
 class Result:
-    """New ids of each prompt (a stop id included), why each ended, and texts and log-probabilities if asked for."""
+    """New ids of each prompt (a stop id included), why each ended, and texts and log-probabilities if asked for.
+
+    `timing` tells seconds and tokens, up to the first new token and after it.
+
+    >>> import cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> options = cutaway.spec.Generation(max_tokens=2)
+    >>> result = cutaway.generate(model, [[1, 2, 3]], options, cutaway.Run(logprobs=True))
+    >>> result.reasons[0].kind, result.timing.n_prompt, all(each < 0 for each in result.logprobs[0])
+    ('limit', 3, True)
+    """
 
     ids: list[list[int]]
     reasons: list[Reason]

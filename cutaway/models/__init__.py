@@ -18,10 +18,16 @@ __all__ = ["EncoderDecoder", "OneStack", "Stack", "Transformer", "build"]
 def build(record: spec.Model, seed: int | None = None, dtype: torch.dtype = torch.float32) -> Transformer:
     """The model that a spec describes; with a seed its weights are drawn, without one they are left for a checkpoint.
 
-    >>> import cutaway
+    `model(ids)` with ids [B T] gives logits [B T V]; an encoder-decoder also takes `Given(memory=model.encode(source))`.
+    Raises SpecError for parts that do not fit together.
+
+    >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
-    >>> model(torch.tensor([[3, 1, 4]])).shape[:2]
-    torch.Size([1, 3])
+    >>> model(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 3, 256])
+    >>> other = cutaway.spec.set_values(model.spec, {"n_layers": 3, "positions.kind": "alibi"})
+    >>> len(cutaway.build(other, seed=0).blocks)
+    3
     """
     spec.check(record)
     with torch.device("cpu" if seed is not None else "meta"):

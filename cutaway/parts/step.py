@@ -111,6 +111,13 @@ class Given:
     `mask`: 1 for real tokens, 0 for padding on either side. `owners`: document of each token (-1 padding) where rows
     pack several. `prefix`: length of the part that sees itself in full. `types`: token types (BERT). `lengths`: of the
     rows once all is read, for rotations that go by it, where a text is read in several calls.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> padded, alone = torch.tensor([[0, 0, 5, 7]]), torch.tensor([[5, 7]])
+    >>> logits = model(padded, cutaway.Given(mask=torch.tensor([[0, 0, 1, 1]])))
+    >>> torch.allclose(logits[:, 2:], model(alone), atol=1e-5)
+    True
     """
 
     mask: Tensor | None = None

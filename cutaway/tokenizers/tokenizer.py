@@ -23,6 +23,14 @@ class Tokenizer:
 
     `special` names the ids of tokens with a role: bos, eos, unk, pad, cls, sep, mask, eot (end of a turn), eom (end of
     a message). `templates` are the sources of chat templates by name, "default" first among them.
+
+    >>> import cutaway
+    >>> tokenizer = cutaway.load("smollm2").tokenizer
+    >>> ids = tokenizer.encode("Hello there")
+    >>> ids, [tokenizer.decode([i]) for i in ids]
+    ([19556, 665], ['Hello', ' there'])
+    >>> tokenizer.render_chat([{"role": "user", "content": "Hi"}])[-41:]
+    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
     """
 
     def __init__(

@@ -22,8 +22,14 @@ def test_a_name_is_documented_and_its_examples_run(name):
     thing = getattr(cutaway, name)
     assert thing.__doc__ and thing.__doc__.strip()
     module = thing if isinstance(thing, ModuleType) else importlib.import_module(thing.__module__)
-    for test in doctest.DocTestFinder(recurse=False).find(thing, name, module=module):
+    tests = doctest.DocTestFinder(recurse=False).find(thing, name, module=module)
+    assert sum(len(test.examples) for test in tests) >= 2, "an example, and what it needs"
+    for test in tests:
         assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_there_are_about_25_names():
+    assert 22 <= len(cutaway.__all__) <= 32
 
 
 def test_an_unknown_name_is_refused():
