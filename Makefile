@@ -39,7 +39,8 @@ slow: $(READY)  ## the long tests
 	$(PY) -m pytest -n 1 -m slow tests/browser
 	$(PY) -m pytest -n $(WORKERS) -m slow --ignore tests/browser
 
-check: $(READY)  ## format, lint, types, layers, rules of the house
+check: $(READY)  ## format, lint, types, layers, rules of the house, examples in docstrings
+	@$(PY) -m cutaway pull smollm2
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(VENV)/bin/pyrefly check --summarize-errors

@@ -26,9 +26,10 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     With no listener it is one test for None.
 
     >>> import torch, cutaway
+    >>> from cutaway.tap import tap
     >>> class Double(torch.nn.Module):
     ...     def forward(self, x):
-    ...         return 2 * cutaway.tap(self, "x", x)
+    ...         return 2 * tap(self, "x", x)
     >>> part = Double()
     >>> with cutaway.listening(part, lambda name, x: x + 1, "x"):
     ...     part(torch.tensor([1.0, 2.0]))

@@ -38,7 +38,7 @@ def convert(source: str | Path, to: Format, out: str | Path, dtype: str = "", fa
     >>> import tempfile, cutaway
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     cutaway.load("llama-tiny").save(f"{folder}/own")
-    ...     done = cutaway.convert(f"{folder}/own", "hf", f"{folder}/hf")
+    ...     done = cutaway.convert(f"{folder}/own", "hf", f"{folder}/hf", family="llama")
     ...     done.label, cutaway.load(f"{folder}/hf", tokenizer=False).spec.d_model
     ('llama', 64)
     """

@@ -19,7 +19,7 @@ from cutaway.errors import CheckpointError, SpecError
 
 __all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
 
-UNFIT = (CheckpointError, SpecError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+UNFIT = (CheckpointError, SpecError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What a translation may raise for a spec of another kind than its own."""
 LISTED = 8
 

@@ -18,7 +18,7 @@ __all__ = ["EncoderDecoder", "OneStack", "Stack", "Transformer", "build"]
 def build(record: spec.Model, seed: int | None = None, dtype: torch.dtype = torch.float32) -> Transformer:
     """The model that a spec describes; with a seed its weights are drawn, without one they are left for a checkpoint.
 
-    `model(ids)` with ids [B T] gives logits [B T V]; an encoder-decoder also takes `Given(memory=model.encode(source))`.
+    `model(ids)` with ids [B T] gives logits [B T V]; an encoder-decoder needs `Given(memory=model.encode(source))` too.
     Raises SpecError for parts that do not fit together.
 
     >>> import torch, cutaway

@@ -1,6 +1,14 @@
 """What a model is: frozen records of plain values, unions told apart by `kind`. Nothing here knows torch.
 
 Read in this order: positions, norms, attention, feedforward, residual, block, embedding, head, model.
+
+>>> from cutaway import spec
+>>> attention = spec.MultiHead(n_heads=2, positions=spec.RoPE())
+>>> stage = spec.Stage(branches=(spec.Branch(part=attention, norm_in=spec.RMSNorm()),))
+>>> layers = (spec.Repeat(times=3, blocks=(spec.Block(stages=(stage,)),)),)
+>>> record = spec.Decoder(d_model=8, vocab_size=10, context_length=16, layers=layers)
+>>> spec.problems(record), spec.count(record).parameters
+([], 872)
 """
 
 from cutaway.spec.attention import (

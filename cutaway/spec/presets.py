@@ -18,7 +18,10 @@ FOLDER = Path(__file__).with_name("presets")
 def preset(name: str) -> Model:
     """The spec of that name: a preset in its own size (`gpt2`) or in a named one (`gpt2-tiny`); see `names`.
 
-    >>> preset("gpt2").d_model, preset("gpt2-tiny").d_model
+    Raises SpecError with the nearest name for one that is not known.
+
+    >>> import cutaway
+    >>> cutaway.preset("gpt2").d_model, cutaway.preset("gpt2-tiny").d_model
     (768, 64)
     """
     family, size = _split(name)

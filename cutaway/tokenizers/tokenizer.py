@@ -29,7 +29,7 @@ class Tokenizer:
     >>> ids = tokenizer.encode("Hello there")
     >>> ids, [tokenizer.decode([i]) for i in ids]
     ([19556, 665], ['Hello', ' there'])
-    >>> tokenizer.render_chat([{"role": "user", "content": "Hi"}])[-41:]
+    >>> tokenizer.render_chat([{"role": "user", "content": "Hi"}])[-52:]
     '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
     """
 

@@ -32,6 +32,22 @@ def test_there_are_about_25_names():
     assert 22 <= len(cutaway.__all__) <= 32
 
 
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "cutaway").rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8") and "exercises" not in path.parts
+]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_every_other_example_runs(name):
+    module, public = importlib.import_module(name), [getattr(cutaway, each) for each in cutaway.__all__]
+    for test in doctest.DocTestFinder().find(module, name):
+        leaf = getattr(module, test.name.rpartition(".")[2], None)
+        if not any(leaf is each for each in public):
+            assert doctest.DocTestRunner().run(test).failed == 0
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(AttributeError, match="no attribute 'transformer'"):
         cutaway.transformer  # noqa: B018
