@@ -22,7 +22,7 @@ from cutaway.tokenizers.to_gguf import to_gguf
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "BF16": 32}
 """Numbers by which a file says of what type most of its tensors are."""
-KEPT_WIDE = re.compile(r"embedding\.(positions|types)\.weight$|router\.weight$")
+KEPT_WIDE = re.compile(r"embedding\.(positions|types)\.weight$|router\.weight$|experts\..*\.bias$")
 """Our names of tables that llama.cpp reads as F32 only."""
 STORED = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F32"}
 

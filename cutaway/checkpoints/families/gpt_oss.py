@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.mixture import GATED, TRAINING, mixtures, one_mixture, read_load_balance, write_load_balance
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
@@ -27,6 +28,12 @@ NAMES = {
 }
 
 
+def _expert(width: int) -> spec.Gated:
+    return spec.Gated(
+        d_ff=width, clamp=7.0, alpha=1.702, up_offset=1.0, gate_bias=True, up_bias=True, down_bias=True
+    )  # fmt: skip
+
+
 def to_spec(config: Config) -> spec.Model:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
@@ -42,10 +49,8 @@ def to_spec(config: Config) -> spec.Model:
     ffn = spec.MixtureOfExperts(
         n_experts=config.integer("num_local_experts|num_experts"),
         n_active=config.integer("num_experts_per_tok"),
-        expert=spec.Gated(
-            d_ff=config.integer("intermediate_size"),
-            clamp=config.number("swiglu_limit", 7.0), alpha=config.number("swiglu_alpha", 1.702), up_offset=1.0,
-            gate_bias=True, up_bias=True, down_bias=True,
+        expert=_expert(config.integer("intermediate_size")).replace(
+            clamp=config.number("swiglu_limit", 7.0), alpha=config.number("swiglu_alpha", 1.702)
         ),
         router=spec.Router(score="softmax_after", bias=True),
         load_balance=read_load_balance(config),
@@ -64,6 +69,32 @@ def to_config(record: spec.Model) -> dict[str, Any]:
         "sliding_window": masks["sliding_window"] or 128,  # their software wants one even if no layer slides
         "swiglu_limit": ffn.expert.clamp, "swiglu_alpha": ffn.expert.alpha,
     }  # fmt: skip
+
+
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; YaRN's range is not rounded, though llama.cpp does so in all its models."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    rope, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window")
+    if isinstance(rope.scaling, spec.YarnScaling):
+        rope = rope.replace(scaling=rope.scaling.replace(truncate=False))
+    attn = spec.MultiHead(**shape.heads, positions=rope, sinks=True, **decoders.biases(True))
+    config.expect("tied", False)
+    expert = _expert(config.integer("expert_feed_forward_length"))
+    ffn = gguf_mixture.read_mixture(config, expert, router=spec.Router(score="softmax_after", bias=True))
+    masks = {True: spec.SlidingMask(window=window), False: spec.CausalMask()}
+    slides = gguf_decoders.read_slides(config, shape.n_layers, 2)
+    return gguf_decoders.decoder(config, [sequential(attn.replace(mask=masks[s]), ffn, norm) for s in slides], norm)
+
+
+def gguf_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file; a window must be there even if no layer slides."""
+    return {"attention.sliding_window": 128} | standard_keys(record) | gguf_decoders.write_slides(record, 2)
+
+
+def gguf_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF."""
+    own = {"blocks.*.attn.sinks": "blk.*.attn_sinks.weight", "blocks.*.ffn.norm_in": "blk.*.post_attention_norm"}
+    return gguf_mixture.mixture_rules(record, own)
 
 
 def rules(record: spec.Model) -> list[Rule]:
@@ -87,5 +118,6 @@ FAMILIES = (
             "experts_per_token": "num_experts_per_tok is read",
             "initial_context_length": "the scaling of RoPE holds it",
         },
+        gguf=(Gguf("gpt-oss", gguf_spec, gguf_rules, gguf_keys),),
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders, gguf_decoders
+from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
@@ -42,7 +42,10 @@ def gguf_spec(config: Config) -> spec.Model:
     shape = gguf_decoders.read_shape(config)
     attn = spec.MultiHead(**shape.heads, positions=gguf_decoders.read_rope(config, shape.head_dim))
     norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
-    block = sequential(attn, spec.Gated(d_ff=config.integer("feed_forward_length")), norm)
+    ffn: spec.Gated | spec.MixtureOfExperts = spec.Gated(d_ff=config.integer("feed_forward_length"))
+    if config.integer("expert_count", 0):
+        ffn = gguf_mixture.read_mixture(config, ffn)
+    block = sequential(attn, ffn, norm)
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm)
 
 
@@ -50,12 +53,13 @@ def gguf_rules(record: spec.Model) -> list[Rule]:
     """Tensor names in GGUF; rows of q and k stand there in neighbouring pairs."""
     n = spec.sizes(record.blocks[0].branches[0].part, record.d_model)
     paired = {"blocks.*.attn.q_proj": (PairRows(n.n_heads),), "blocks.*.attn.k_proj": (PairRows(n.n_kv_heads),)}
-    return table_rules(record, gguf_decoders.GGUF_NAMES, paired)
+    return gguf_mixture.mixture_rules(record, ops=paired)
 
 
 FAMILIES = (
     Family(
         ("llama",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
-        ignored_keys={"is_llama_config": "bookkeeping"}, gguf=(Gguf("llama", gguf_spec, gguf_rules),),
+        ignored_keys={"is_llama_config": "bookkeeping"},
+        gguf=(Gguf("llama", gguf_spec, gguf_rules, gguf_mixture.mixture_keys),),
     ),
 )  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.mixture import (
     NAMES,
     TRAINING,
@@ -55,6 +55,20 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; the weights of experts are not normalised."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    attn = spec.MultiHead(
+        **shape.heads,
+        positions=gguf_decoders.read_rope(config, shape.head_dim),
+        qk_norm=spec.QKNorm(norm=norm, over="width"),
+    )
+    config.expect("tied", False)
+    expert, router = spec.Gated(d_ff=config.integer("feed_forward_length")), spec.Router(normalise=False)
+    ffn = gguf_mixture.read_mixture(config, expert, router=router)
+    return gguf_decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
+
+
 def rules(record: spec.Model) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES, others=fused_rules(record))
@@ -62,6 +76,7 @@ def rules(record: spec.Model) -> list[Rule]:
 
 FAMILIES = (
     Family(
-        ("olmoe",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.", ignored_keys=TRAINING
+        ("olmoe",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.", ignored_keys=TRAINING,
+        gguf=(Gguf("olmoe", gguf_spec, gguf_mixture.mixture_rules, gguf_mixture.mixture_keys),),
     ),
 )  # fmt: skip

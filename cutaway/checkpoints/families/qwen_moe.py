@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.mixture import (
     GATED,
     NAMES,
@@ -90,29 +90,47 @@ def _config(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
 
 def qwen2_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    out, (attn, _) = (
-        _config(record, "qwen2_moe", "Qwen2Moe"),
-        decoders.first_parts(record, network=decoders.WITH_EXPERTS),
-    )
+    out = _config(record, "qwen2_moe", "Qwen2Moe")
     shared, masks = one_mixture(record).shared, decoders.write_masks(record)
     if not isinstance(shared, spec.SharedExpert):
         raise CheckpointError("experts without a shared one do not fit this family")
     return out | masks | {
-        "use_sliding_window": masks["sliding_window"] is not None, "qkv_bias": attn.q_bias,
+        "use_sliding_window": masks["sliding_window"] is not None,
+        "qkv_bias": decoders.first_parts(record, network=decoders.WITH_EXPERTS)[0].q_bias,
         "shared_expert_intermediate_size": shared.expert.d_ff,
     }  # fmt: skip
 
 
 def qwen3_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    out, (attn, _) = (
-        _config(record, "qwen3_moe", "Qwen3Moe"),
-        decoders.first_parts(record, network=decoders.WITH_EXPERTS),
-    )
+    out = _config(record, "qwen3_moe", "Qwen3Moe")
     window = decoders.write_masks(record)["sliding_window"]
     return out | {
-        "attention_bias": attn.q_bias, "use_sliding_window": window is not None, "sliding_window": window,
+        "attention_bias": decoders.first_parts(record, network=decoders.WITH_EXPERTS)[0].q_bias,
+        "use_sliding_window": window is not None, "sliding_window": window,
     }  # fmt: skip
+
+
+def _gguf_spec(config: Config, attention: dict[str, Any], eps: float, **mixture: Any) -> spec.Model:
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=eps)
+    attn = spec.MultiHead(**shape.heads, **attention, positions=gguf_decoders.read_rope(config, shape.head_dim))
+    ffn = gguf_mixture.read_mixture(config, spec.Gated(d_ff=gguf_mixture.read_width(config)), **mixture)
+    return gguf_decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
+
+
+def qwen2_gguf(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; all layers have experts, and their weights are not normalised."""
+    eps, usual = config.number("attention.layer_norm_rms_epsilon"), config.integer("feed_forward_length")
+    expert = spec.Gated(d_ff=config.integer("expert_shared_feed_forward_length", usual))
+    config.expect("tied", False)  # llama.cpp wants a matrix of its own
+    shared, router = spec.SharedExpert(expert=expert, gated=True), spec.Router(normalise=False)
+    return _gguf_spec(config, decoders.biases(True, "qkv"), eps, shared=shared, router=router)
+
+
+def qwen3_gguf(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; all layers have experts, and their weights are normalised."""
+    eps = config.number("attention.layer_norm_rms_epsilon")
+    return _gguf_spec(config, {"qk_norm": spec.QKNorm(norm=spec.RMSNorm(eps=eps))}, eps)
 
 
 def rules(record: spec.Model) -> list[Rule]:
@@ -120,9 +138,13 @@ def rules(record: spec.Model) -> list[Rule]:
     return table_rules(record, {**NAMES, **SHARED}, others=fused_rules(record))
 
 
-def _family(model_type: str, to_spec: Any, to_config: Any) -> Family:
-    leftover = ("*rotary_emb.inv_freq",)
-    return Family((model_type,), to_spec, rules, to_config, leftover, prefix="model.", ignored_keys=IGNORED)
+def _family(model_type: str, to_spec: Any, to_config: Any, gguf_spec: Any) -> Family:
+    gguf = Gguf(model_type.replace("_", ""), gguf_spec, gguf_mixture.mixture_rules, gguf_mixture.mixture_keys)
+    own = {"prefix": "model.", "ignored_keys": IGNORED, "gguf": (gguf,)}
+    return Family((model_type,), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), **own)
 
 
-FAMILIES = (_family("qwen2_moe", qwen2_spec, qwen2_config), _family("qwen3_moe", qwen3_spec, qwen3_config))
+FAMILIES = (
+    _family("qwen2_moe", qwen2_spec, qwen2_config, qwen2_gguf),
+    _family("qwen3_moe", qwen3_spec, qwen3_config, qwen3_gguf),
+)
