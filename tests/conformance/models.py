@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,11 @@ class Inputs:
         source = ids_for(5, record.encoder.vocab_size, seed + 1) if isinstance(record, spec.EncoderDecoder) else None
         prefix = torch.tensor([3, 2]) if isinstance(record, spec.PrefixDecoder) else None
         return Inputs(ids_for(n_tokens, writing(record).vocab_size, seed), source, prefix)
+
+    def columns(self, first: int, end: int) -> Inputs:
+        """The same source, and these columns of the ids."""
+        mask = None if self.mask is None else self.mask[:, first:end]
+        return replace(self, ids=self.ids[:, first:end], mask=mask)
 
     def run(self, model: Transformer, cache: Cache | None = None, aux: list[Tensor] | None = None) -> Tensor:
         given = Given(mask=self.mask, prefix=self.prefix, aux=aux)

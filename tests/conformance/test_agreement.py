@@ -8,7 +8,6 @@ import torch
 
 from cutaway import spec
 from cutaway.generation.cache import Cache
-from cutaway.models import build
 from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from cutaway.spec import (
@@ -43,6 +42,7 @@ from cutaway.spec import (
     YarnScaling,
 )  # fmt: skip
 from cutaway.tap import listening
+from tests.conformance.models import drawn
 
 
 def decoder(attn=None, ffn=None, embedding=None, placement="pre", **head):
@@ -114,15 +114,6 @@ SPECS = {
 }  # fmt: skip
 
 
-def drawn(record):
-    """The model with weights large enough that every part matters, in float64."""
-    model = build(record, seed=1, dtype=torch.float64).eval()
-    generator = torch.Generator().manual_seed(2)
-    for parameter in model.parameters():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return model
-
-
 def ids_of(rows=2, width=12):
     return torch.randint(1, 23, (rows, width), generator=torch.Generator().manual_seed(3))
 
@@ -183,25 +174,3 @@ def test_a_pooler_stands_beside_the_vectors():
     wanted = reference.forward(record, weights, ids.numpy())
     assert np.abs(heard["head.pooled"].numpy() - wanted.states["head.pooled"]).max() <= 1e-12
     assert np.abs(heard["head.vectors"].numpy() - wanted.output).max() <= 1e-12
-
-
-@pytest.mark.parametrize("name", ["everything on scores", "latent", "experts", "t5", "post", "parallel"])
-def test_gradients_are_finite_differences(name):
-    record = SPECS[name]
-    model, ids = drawn(record), ids_of(1, 5)
-    generator = torch.Generator().manual_seed(4)
-    model.zero_grad()
-    model(ids).square().mean().backward()
-    for key, parameter in model.named_parameters():
-        if parameter.grad is None:
-            assert "choice_bias" in key or ".experts." in key, key  # an expert that no token chose
-            continue
-        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        values = []
-        for sign in (1, -1):
-            with torch.no_grad():
-                parameter += sign * 1e-6 * direction
-                values.append(float(model(ids).square().mean()))
-                parameter -= sign * 1e-6 * direction
-        slope = (values[0] - values[1]) / 2e-6
-        assert abs(slope - float((parameter.grad * direction).sum())) <= 1e-5 * max(1.0, abs(slope)), key
