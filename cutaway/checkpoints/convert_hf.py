@@ -36,7 +36,7 @@ def write(opened: Opened, target: Target, folder: Path, dtype: str) -> Written:
     if dtype and dtype not in DTYPES:
         raise CheckpointError(f"{dtype}: no type for a Hugging Face folder; choose {', '.join(DTYPES)}, or write GGUF")
     taken = Taken(opened, target)
-    outputs = [_output(taken, place, DTYPES.get(dtype)) for place in target.places]
+    outputs = [each for place in target.places for each in _outputs(taken, place, DTYPES.get(dtype))]
     write_folder(folder, outputs)
     tokens = _tokenizer(opened, folder)
     generation = _generation(opened, tokens)
@@ -49,7 +49,8 @@ def write(opened: Opened, target: Target, folder: Path, dtype: str) -> Written:
     return Written(folder, target.label, len(outputs), sum(o.n_bytes for o in outputs), list(target.form.said))
 
 
-def _output(taken: Taken, place: Place, dtype: torch.dtype | None) -> Output:
+def _outputs(taken: Taken, place: Place, dtype: torch.dtype | None) -> list[Output]:
+    """The tensors of the file that a rule writes: one, or several that are one of ours."""
     stored = taken.dtype(place)
     dtype = dtype if dtype is not None and stored.is_floating_point else stored
 
@@ -62,7 +63,11 @@ def _output(taken: Taken, place: Place, dtype: torch.dtype | None) -> Output:
             )
         return out
 
-    return Output(place.name, place.shape, dtype, data)
+    shapes = place.rule.pieces(torch.empty(place.shape, device="meta"))
+    return [
+        Output(name, tuple(piece.shape), dtype, lambda name=name: place.rule.pieces(data())[name])
+        for name, piece in shapes.items()
+    ]
 
 
 def _carried(opened: Opened) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
@@ -11,9 +13,21 @@ from transformers import (
     GPT2Model,
 )
 
+import cutaway
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.convert import convert
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import (
+    TOKENS,
+    batches,
+    peer,
+    rewrite,
+    round_trip,
+    same_logits,
+    same_text,
+    their_logits,
+    tiny,
+)
 
 
 def config(**changes):
@@ -67,3 +81,28 @@ def test_what_is_refused(changes, message, tmp_path):
     folder = rewrite(tiny(GPT2LMHeadModel, config(n_layer=1), tmp_path), **changes)
     with pytest.raises(CheckpointError, match=message):
         hf.read_spec(folder)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_gguf_file_gives_the_folders_logits_and_transformers_opens_it(tied, tmp_path):
+    # its reader of these files knows one length, one vocabulary, and one width of the network
+    folder = tiny(
+        GPT2LMHeadModel, config(tie_word_embeddings=tied, n_positions=1024, vocab_size=50257), tmp_path / "in"
+    )
+    convert(folder, "gguf", tmp_path / "out")
+    (file,) = (tmp_path / "out").iterdir()
+    ids, mask = batches(61, 24)["full"]
+    want = their_logits(peer(folder), ids, mask)
+    ours = cutaway.load(file, tokenizer=False)
+    assert (ours(ids) - want).abs().max() <= 1e-5 * want.abs().max()
+    theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "out", gguf_file=file.name, dtype=torch.float32).eval()
+    assert (their_logits(theirs, ids, mask) - want).abs().max() <= 1e-5 * want.abs().max()
+    convert(file, "hf", tmp_path / "back")
+    same_weights = load_file(folder / "model.safetensors")
+    assert all(torch.equal(x, same_weights[name]) for name, x in load_file(tmp_path / "back/model.safetensors").items())
+
+
+def test_what_a_gguf_file_cannot_say_is_refused(tmp_path):
+    folder = tiny(GPT2LMHeadModel, config(scale_attn_by_inverse_layer_idx=True), tmp_path / "in")
+    with pytest.raises(CheckpointError, match="scale"):
+        convert(folder, "gguf", tmp_path / "out")
