@@ -114,7 +114,8 @@ def write(record: spec.Model, model_type: str, style: Style) -> dict[str, Any]:
 
 def rules(record: spec.Model) -> list[Rule]:
     """The usual names of tensors."""
-    assert isinstance(record, spec.EncoderDecoder)
+    if not isinstance(record, spec.EncoderDecoder):
+        raise CheckpointError("only an encoder with a decoder fits this family")
     top = "" if isinstance(record.head, spec.VectorHead) else "model."
     out: list[Rule] = []
     for side in ("encoder", "decoder"):

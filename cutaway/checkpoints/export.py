@@ -22,6 +22,8 @@ __all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
 UNFIT = (CheckpointError, SpecError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What a translation may raise for a spec of another kind than its own."""
 LISTED = 8
+MOST_READ = "llama"
+"""The name under which the most programs read a model."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,20 @@ def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
 
 
 def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str) -> Target:
-    ordered = sorted(all_, key=lambda each: prefer not in each.names)
-    nearest: list[str] = []
-    for form in forms(record):
+    """The preferred translation in any form, or the one that most programs read, else the first form that one has."""
+    every_form, nearest = list(forms(record)), []
+    for name in (prefer, MOST_READ):
+        for form in every_form:
+            answers = (_try(form, each) for each in all_ if name in each.names)
+            target = next((answer for answer in answers if isinstance(answer, Target)), None)
+            if target is not None:
+                return target
+    for form in every_form:
         found: list[Target] = []
-        for each in ordered:
+        for each in all_:
             answer = _try(form, each)
             if isinstance(answer, Target):
                 found.append(answer)
-                if prefer in each.names:
-                    return answer
             elif not form.said and answer and (not nearest or len(answer) < len(nearest)):
                 nearest = [f"nearest is {each.names[0]}, but " + answer[0], *answer[1:]]
         if found:  # several may hold it: take the one that says it in the fewest words

@@ -65,9 +65,7 @@ def gguf_spec(config: Config) -> spec.Model:
     """Keys of a GGUF file to a spec; a window of 0 means none."""
     shape, window = gguf_decoders.read_shape(config), config.integer("attention.sliding_window", 0)
     mask = spec.SlidingMask(window=window) if window else spec.CausalMask()
-    attn = spec.MultiHead(
-        **shape.heads, mask=mask, positions=gguf_decoders.read_rope(config, shape.head_dim, share=1.0)
-    )
+    attn = spec.MultiHead(**shape.heads, mask=mask, positions=gguf_decoders.read_rope(config, shape.head_dim))
     norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     block = sequential(attn, spec.Gated(d_ff=config.integer("feed_forward_length")), norm)
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm)
