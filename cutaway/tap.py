@@ -6,12 +6,13 @@ model (`blocks.3.attn.q`) and may return another tensor in its place: to record,
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,10 +63,10 @@ def heard() -> bool:
 def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *patterns: str) -> Iterator[None]:
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
 
-    With patterns (`blocks.*.attn.q`; * stands for anything) only matching names are heard, and fused paths are kept
-    wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners stack: an inner
-    one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards are not heard.
-    Compiled code steps aside for eager code meanwhile and is used again afterwards, without recompiling.
+    With patterns (`blocks.*.attn.q`, `blocks[3:7].resid_post`: see `matcher`) only matching names are heard, and fused
+    paths are kept wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners
+    stack: an inner one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards
+    are not heard. Compiled code steps aside for eager code meanwhile and is used again afterwards, without recompiling.
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -95,14 +96,19 @@ class _Listener:
         self.paths = {id(module): path for path, module in model.named_modules()}
         self.model, self.heard, self.outer = model, hear, outer
         self.thread = threading.get_ident()
-        self.matches = _matcher(patterns)
+        self.matches = matcher(patterns, self.paths.values())
+        self.names: dict[tuple[int, str], str | None] = {}
 
     def name(self, module: nn.Module, name: str) -> str | None:
-        path = self.paths.get(id(module))
-        if path is None or threading.get_ident() != self.thread:
+        """The full name, None where it is not listened to."""
+        if threading.get_ident() != self.thread:
             return None
-        full = f"{path}.{name}" if path else name
-        return full if self.matches(full) else None
+        key = id(module), name
+        if key not in self.names:
+            path = self.paths.get(key[0])
+            full = f"{path}.{name}" if path else name
+            self.names[key] = full if path is not None and self.matches(full) else None
+        return self.names[key]
 
     def wants(self, module: nn.Module, names: tuple[str, ...]) -> bool:
         if any(self.name(module, name) is not None for name in names):
@@ -119,8 +125,46 @@ class _Listener:
         return value if changed is None else changed
 
 
-def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    if not patterns:
-        return lambda name: True
-    one = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
-    return lambda name: one.match(name) is not None
+def matcher(patterns: Iterable[str], paths: Iterable[str] = ()) -> Callable[[str], bool]:
+    """Whether a name is meant by any of the patterns; by all names where there is none.
+
+    `*` stands for anything, `blocks[3]`, `blocks[3:7]` and `blocks[-1]` for layers as in a list; `paths` of the
+    model's modules tell how many there are. Raises InputError for brackets that hold anything else.
+    """
+    tests = [_matches(pattern, list(paths)) for pattern in patterns]
+    return lambda name: not tests or any(test(name) for test in tests)
+
+
+def _matches(pattern: str, paths: list[str]) -> Callable[[str], bool]:
+    parts = re.split(r"\[([^\]]*)\]", pattern)  # text, what stands in brackets, text, ...
+    spans = [_span(inside, pattern) for inside in parts[1::2]]
+    text = r"\.(\d+)".join(re.escape(part).replace(r"\*", ".*") for part in parts[::2])
+    form = re.compile(text)
+    counts = [_count(part.rpartition(".")[2], paths) for part in parts[:-1:2]]
+
+    def test(name: str) -> bool:
+        found = form.fullmatch(name)
+        return found is not None and all(
+            int(index) in range(*span.indices(max(count, int(index) + 1)))
+            for index, span, count in zip(found.groups(), spans, counts, strict=True)
+        )
+
+    return test
+
+
+def _count(word: str, paths: list[str]) -> int:
+    """How many modules are numbered under this word."""
+    numbered = re.compile(rf"(?:.*\.)?{re.escape(word)}\.(\d+)")
+    return 1 + max((int(found[1]) for found in map(numbered.fullmatch, paths) if found), default=-1)
+
+
+def _span(text: str, pattern: str) -> slice:
+    try:
+        numbers = [int(part) if part.strip() else None for part in text.split(":")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1 and numbers[0] is not None:
+        return slice(numbers[0], numbers[0] + 1 or None)
+    if len(numbers) not in (2, 3):
+        raise InputError(f"{pattern}: [{text}] is neither a layer nor a range of them; write blocks[3] or blocks[3:7]")
+    return slice(*numbers)

@@ -42,6 +42,7 @@ class Stack(nn.Module):
 
     def run(self, step: Step, given: Given, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
         """The states after the final norm."""
+        tap(self, "positions", step.positions)  # to be seen only: what is made of them has its own taps
         x = tap(self, "embedded", self.embedding(step.ids, step, given.types))
         for index, block in enumerate(self.blocks):
             x = block(x, step, None if cache is None else cache.layer(index))

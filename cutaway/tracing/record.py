@@ -1,0 +1,191 @@
+"""Keep what passes the taps: of one forward, of a batch, or of every step of a cached generation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cutaway.checkpoints.safetensors import SafetensorsFile
+from cutaway.checkpoints.safetensors_write import outputs, write_file
+from cutaway.errors import InputError
+from cutaway.tap import listening, matcher
+from cutaway.tracing.names import describe, ours
+
+META = "cutaway.recording"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What becomes of a tensor as it is taken, so that memory stays bounded.
+
+    `reduce` is applied first (`lambda x: x[:, -1:]`, `lambda x: x.norm(dim=-1)`), then it is moved and cast.
+    `gradients`: the tensors stay part of the graph, and after `backward` their gradients are there too.
+    """
+
+    reduce: Callable[[Tensor], Tensor] | None = None
+    device: torch.device | str | None = None
+    dtype: torch.dtype | None = None
+    gradients: bool = False
+
+    def of(self, x: Tensor) -> Tensor:
+        if self.gradients:
+            if x.requires_grad:
+                x.retain_grad()
+            return x
+        x = x.detach()
+        x = x if self.reduce is None else self.reduce(x)
+        x = x.to(device=self.device, dtype=self.dtype if x.is_floating_point() else None)
+        small = x.nbytes < x.untyped_storage().nbytes() // 2  # a slice would keep the whole tensor alive
+        return x.clone() if small else x
+
+
+class Recording:
+    """Tensors by tap; `run["blocks.3.resid_post"]` is the tensor of a forward, or of all steps one after the other.
+
+    `steps(name)` keeps them apart. `positions` [B T]: of the columns. Names may be patterns or aliases wherever one
+    tensor is meant.
+    """
+
+    def __init__(self, reduced: bool = False) -> None:
+        self.taken: dict[str, list[Tensor]] = {}
+        self.reduced = reduced
+
+    @property
+    def names(self) -> list[str]:
+        """The taps recorded, in the order of the pass."""
+        return [name for name in self.taken if not name.endswith("positions")]
+
+    @property
+    def n_steps(self) -> int:
+        return max((len(each) for each in self.taken.values()), default=0)
+
+    @property
+    def positions(self) -> Tensor:
+        """Of the columns of `run[name]`; of an encoder-decoder those of the decoder."""
+        return self["decoder.positions" if "decoder.positions" in self.taken else "positions"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self._found(name))
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        """Each name with its tensor."""
+        return ((name, self[name]) for name in self.names)
+
+    def steps(self, name: str) -> list[Tensor]:
+        """The tensor of each step. Raises InputError for a name that was not recorded."""
+        found = self._found(name)
+        if len(found) == 1:
+            return self.taken[found[0]]
+        near = get_close_matches(ours(name), self.names, n=1, cutoff=0.5)
+        what = f"{len(found)} taps match it" if found else "it was not recorded"
+        raise InputError(f"{name}: {what}; " + (f"did you mean {near[0]}?" if near else f"there are {self.names[:4]}"))
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The steps as one tensor, joined along its token axis; keys that a step did not have count as hidden."""
+        steps = self.steps(name)
+        if len(steps) == 1:
+            return steps[0]
+        if self.reduced:
+            raise InputError(f"{name}: {len(steps)} steps, reduced as they were taken; read them by `steps`")
+        axes = describe(self._found(name)[0]).axes
+        if len({len(step) for step in steps}) > 1 and axes[0] == "B":
+            raise InputError(f"{name}: rows ended before others; read the steps by `steps`")
+        if axes[-1] == "S":
+            hidden = -torch.inf if axes == ("B", "N", "T", "S") and name.endswith("scores") else 0.0
+            width = max(step.shape[-1] for step in steps)
+            steps = [F.pad(step, (0, width - step.shape[-1]), value=hidden) for step in steps]
+        axis = next((i for i, letter in enumerate(axes) if letter in ("T", "M")), None)
+        if axes[0] == "...":
+            axis = steps[0].dim() - 2
+        return torch.stack(steps) if axis is None else torch.cat(steps, axis)
+
+    def gradient(self, name: str) -> Tensor:
+        """d loss / d tensor after `backward`; raises InputError where there is none."""
+        (x,) = self.steps(name)
+        if x.grad is None:
+            raise InputError(
+                f"{name}: no gradient; record with Taken(gradients=True) and call backward on a loss of it"
+            )
+        return x.grad
+
+    def save(self, path: str | Path) -> None:
+        """Write all steps as safetensors, each tensor under its name (`name/step` where there are several)."""
+        table = {
+            name if len(steps) == 1 else f"{name}/{i}": x.contiguous()
+            for name, steps in self.taken.items()
+            for i, x in enumerate(steps)
+        }
+        tensors, shared = outputs(table)
+        about = json.dumps({"steps": {name: len(steps) for name, steps in self.taken.items()}, "reduced": self.reduced})
+        write_file(Path(path), tensors, shared | {META: about})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recording:
+        """What `save` wrote. Raises CheckpointError for a file that is none of these."""
+        file = SafetensorsFile(Path(path))
+        about = json.loads(file.metadata.get(META, "{}"))
+        if "steps" not in about:
+            raise InputError(f"{path}: a safetensors file, but no recording; `Recording.save` writes them")
+        run = cls(about["reduced"])
+        for name, n in about["steps"].items():
+            run.taken[name] = [file.read(name if n == 1 else f"{name}/{i}") for i in range(n)]
+        return run
+
+    def _found(self, name: str) -> list[str]:
+        name = ours(name)
+        if name in self.taken:
+            return [name]
+        test = matcher([name], (f"blocks.{i}" for i in range(self._n_blocks())))
+        return [each for each in self.taken if test(each)]
+
+    def _n_blocks(self) -> int:
+        layers = [name.split("blocks.")[1].split(".")[0] for name in self.taken if "blocks." in name]
+        return 1 + max((int(layer) for layer in layers), default=-1)
+
+
+@contextmanager
+def record(model: nn.Module, *names: str, taken: Taken = Taken()) -> Iterator[Recording]:
+    """Record the taps of `model` that match while it lasts: `with record(model, "blocks.*.resid_post") as run`.
+
+    Names are those of `cutaway taps`, patterns of them (`tap.matcher`), or ones that TransformerLens and Hugging Face
+    users know (`names.ours`). Nothing is changed: a tensor is the one that the model itself computes, bit for bit.
+    Where a fused kernel has none inside (scores, pattern), the written-out form is run instead, equal but for rounding;
+    so it is for a decoded token, which is otherwise computed in fewer calls.
+
+    Raises InputError at its end for a name that nothing answered to although the model ran.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> with record(model, "blocks[-1].attn.pattern") as run:
+    ...     _ = model(torch.tensor([[1, 2, 3]]))
+    >>> run.names, tuple(run["blocks.1.attn.pattern"].shape)
+    (['blocks.1.attn.pattern'], (1, 4, 3, 3))
+    """
+    patterns = [ours(name) for name in names] or ["*"]
+    run = Recording(reduced=taken.reduce is not None)
+
+    def hear(name: str, x: Tensor) -> None:
+        kept = x.detach().clone() if name.endswith("positions") else taken.of(x)
+        run.taken.setdefault(name, []).append(kept)
+
+    with listening(model, hear, *patterns, "*positions"):
+        yield run
+    paths = [path for path, _ in model.named_modules()]
+    for asked, pattern in zip(names, patterns, strict=False):
+        test = matcher([pattern], paths)
+        if run.taken and not any(test(name) for name in run.taken):
+            raise InputError(f"record: {asked}: no tap of the model has that name; `cutaway taps` lists them")

@@ -1,0 +1,179 @@
+"""Edits: what they do to a tensor, what they report, and that they are equal to hooks written by hand."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from cutaway import build, preset, spec
+from cutaway.errors import InputError
+from cutaway.generation import generate
+from cutaway.tracing.edit import Part, add, edit, knock_out, mean, patch, resample, scale, zero
+from cutaway.tracing.record import record
+
+A, B = torch.tensor([[5, 3, 9, 1]]), torch.tensor([[7, 7, 2, 4]])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build(preset("modern-tiny"), seed=0, dtype=torch.float64).eval().requires_grad_(False)
+
+
+def hooked(model, module, change, ids):
+    handle = module.register_forward_hook(lambda _, __, out: change(out))
+    try:
+        return model(ids)
+    finally:
+        handle.remove()
+
+
+def test_patching_equals_hooks_written_by_hand(model):
+    kept = []
+    hooked(model, model.blocks[0], lambda out: kept.append(out.clone()), A)
+    for token in range(4):
+
+        def change(out, token=token):
+            out = out.clone()
+            out[:, token] = kept[0][:, token]
+            return out
+
+        wanted = hooked(model, model.blocks[0], change, B)
+        with record(model, "blocks.0.resid_post") as run:
+            model(A)
+        with edit(model, {"blocks.0.resid_post": patch(run, Part(tokens=[token]))}):
+            assert torch.equal(model(B), wanted)
+
+
+def test_everything_patched_gives_the_other_output_and_a_null_edit_no_other_bit(model):
+    with record(model, "embedded") as run:
+        wanted = model(A)
+    with edit(model, {"embedded": patch(run)}):
+        assert torch.equal(model(B), wanted)
+    plain = model(B)
+    with pytest.warns(UserWarning, match="changed nothing"), edit(model, {"blocks.*.resid_*": scale(1.0)}):
+        assert torch.equal(model(B), plain)
+
+
+def test_each_ready_edit_touches_its_part_alone(model):
+    with record(model, "blocks.0.attn.z") as run:
+        model(A)
+    z, part = run["blocks.0.attn.z"], Part(heads=[1], tokens=[-1])
+    vector = torch.arange(z.shape[-1]).double()
+    edits = {
+        "zero": (zero(part), torch.zeros_like(z)),
+        "scale": (scale(-2.0, part), -2.0 * z),
+        "add": (add(vector, 0.5, part), z + 0.5 * vector),
+        "mean": (mean(part), z.mean((0, 2), keepdim=True).expand_as(z)),
+    }
+    for name, (change, wanted) in edits.items():
+        with edit(model, {"blocks.0.attn.z": change}) as report, record(model, "blocks.0.attn.z") as after:
+            model(A)
+        got = after["blocks.0.attn.z"]
+        torch.testing.assert_close(got[:, 1, -1], wanted[:, 1, -1], msg=name)
+        left = torch.ones(z.shape, dtype=torch.bool)
+        left[:, 1, -1] = False
+        assert torch.equal(got[left], z[left]), name
+        difference = (got - z).norm()
+        assert report.changes["blocks.0.attn.z"].difference == pytest.approx(float(difference)), name
+
+
+def test_resampling_takes_vectors_of_the_other_text(model):
+    with record(model, "blocks.1.resid_pre") as run:
+        model(A)
+    with edit(model, {"blocks.1.resid_pre": resample(run, seed=3)}), record(model, "blocks.1.resid_pre") as after:
+        model(B)
+    pool = run["blocks.1.resid_pre"][0]
+    assert all(any(torch.equal(x, y) for y in pool) for x in after["blocks.1.resid_pre"][0])
+
+
+def test_edits_compose_and_nest(model):
+    name = "blocks.0.ffn.update"
+    with edit(model, {name: scale(2.0), "blocks.0.ffn.*": scale(3.0)}), record(model, name) as run:
+        model(A)
+    with edit(model, {"blocks.0.ffn.*": scale(3.0)}), edit(model, {name: scale(2.0)}), record(model, name) as nested:
+        model(A)
+    torch.testing.assert_close(run[name], nested[name], rtol=1e-12, atol=0)
+
+
+def test_knocked_out_heads_neurons_and_layers(model):
+    edits = knock_out(heads=[(0, 1), (0, 2)], neurons=[(1, 7)], layers=[1])
+    with edit(model, edits), record(model, "*") as run:
+        model(A)
+    assert not run["blocks.0.attn.z"][:, 1:3].any()
+    assert run["blocks.0.attn.z"][:, 0].any()
+    assert not run["blocks.1.ffn.hidden"][..., 7].any()
+    assert torch.equal(run["blocks.1.resid_post"], run["blocks.1.resid_pre"])
+
+
+def test_during_a_generation_each_step_is_edited(model):
+    options = spec.Generation(max_tokens=5)
+    plain = generate(model, [[5, 3, 9]], options).ids[0]
+    other = next(i for i in range(model.spec.vocab_size) if i not in plain)
+    row = torch.nn.functional.one_hot(torch.tensor(other), model.spec.vocab_size) * 1e4
+    with edit(model, {"head.logits": add(row)}) as report:
+        assert generate(model, [[5, 3, 9]], options).ids[0] == [other] * 5
+    assert report.changes["head.logits"].calls == 5
+    assert generate(model, [[5, 3, 9]], options).ids[0] == plain
+
+
+def test_a_frozen_pattern_is_the_recorded_one(model):
+    with record(model, "blocks.*.attn.pattern") as run:
+        model(A)
+    with edit(model, {"blocks.*.attn.pattern": patch(run)}), record(model, "blocks.1.attn.pattern") as after:
+        model(B)
+    assert torch.equal(after["blocks.1.attn.pattern"], run["blocks.1.attn.pattern"])
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ({"blocks.0.attn.zz": zero()}, "no tap"),
+        ({"blocks.0.attn.z": zero(Part(heads=[9]))}, "4 heads, not 9"),
+        ({"blocks.0.resid_post": zero(Part(heads=[0]))}, "has no heads"),
+        ({"blocks.0.resid_post": lambda x: x[:, :1]}, "keep both"),
+    ],
+)
+def test_mistakes_are_named(model, edits, message):
+    with pytest.raises(InputError, match=message), edit(model, edits):
+        model(A)
+    torch.testing.assert_close(model(A), model(A))
+
+
+def test_activation_checkpointing_is_refused():
+    model = build(preset("modern-tiny"), seed=0)
+    block = model.blocks[1].forward
+    model.blocks[1].forward = lambda *given: checkpoint(block, *given, use_reentrant=False)
+    with edit(model, {"blocks.1.resid_mid": scale(2.0)}):
+        loss = model(A).sum()
+        with pytest.raises(InputError, match="activation checkpointing"):
+            loss.backward()
+
+
+def test_edits_beside_busy_threads_change_nobody_elses_output(model):
+    plain, stop, wrong = model(A), threading.Event(), []
+
+    def busy():
+        while not stop.is_set():
+            if not torch.equal(model(A), plain):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for i in range(60):
+                with edit(model, {f"blocks.{i % 2}.attn.z": scale(2.0 + i)}) as report:
+                    assert not torch.equal(model(A), plain)
+                assert report.changes[f"blocks.{i % 2}.attn.z"].calls == 1
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    assert torch.equal(model(A), plain)

@@ -1,0 +1,168 @@
+"""Recordings: what is kept is what the model computes, under every name, for every way to run it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from cutaway import build, preset, spec
+from cutaway.errors import InputError
+from cutaway.generation import generate
+from cutaway.parts.step import Given
+from cutaway.tap import listening, matcher
+from cutaway.tracing.names import describe, ours
+from cutaway.tracing.record import Recording, Taken, record
+
+IDS = torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build(preset("modern-tiny"), seed=0).eval()
+
+
+def test_a_recording_changes_no_bit_and_is_what_runs(model):
+    with torch.no_grad():
+        plain = model(IDS)
+        with record(model, "blocks.*.resid_post", "head.logits") as run:
+            assert torch.equal(model(IDS), plain)
+    assert run.names == ["blocks.0.resid_post", "blocks.1.resid_post", "head.logits"]
+    assert torch.equal(run["head.logits"], plain)
+    with torch.no_grad():
+        assert torch.equal(model.head(model.final_norm(run["blocks.1.resid_post"]), None), plain)
+
+
+def test_patterns_mean_layers_as_in_a_list():
+    paths = [f"blocks.{i}" for i in range(12)]
+    names = [f"blocks.{i}.resid_post" for i in range(12)]
+
+    def layers(pattern):
+        test = matcher([pattern], paths)
+        return [i for i, name in enumerate(names) if test(name)]
+
+    assert layers("blocks[3:7].resid_post") == [3, 4, 5, 6]
+    assert layers("blocks[-1].resid_post") == [11]
+    assert layers("blocks[-2:].resid_post") == [10, 11]
+    assert layers("blocks[::5].resid_post") == [0, 5, 10]
+    assert layers("blocks.1.resid_post") == [1]
+    assert layers("*.resid_post") == list(range(12))
+    assert layers("blocks[3].attn.q") == []
+    with pytest.raises(InputError, match=re.escape("[x]")):
+        matcher(["blocks[x].resid_post"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "wanted"),
+    [
+        ("blocks.1.hook_resid_pre", "blocks.1.resid_pre"),
+        ("blocks.0.attn.hook_attn_scores", "blocks.0.attn.scores"),
+        ("blocks.0.mlp.hook_post", "blocks.0.ffn.hidden"),
+        ("blocks.0.ln2.hook_normalized", "blocks.0.ffn.norm_in.normed"),
+        ("ln_final.hook_scale", "final_norm.scale"),
+        ("model.layers.1.self_attn", "blocks.1.attn.out"),
+        ("hidden_states.1", "blocks.1.resid_pre"),
+        ("attentions[1]", "blocks[1].attn.pattern"),
+        ("lm_head", "head.logits"),
+    ],
+)
+def test_names_of_other_tools(model, theirs, wanted):
+    assert ours(theirs) == wanted
+    with record(model, theirs) as run:
+        model(IDS)
+    assert run.names == [wanted.replace("[1]", ".1")]
+    assert torch.equal(run[theirs], run[run.names[0]])
+
+
+@pytest.mark.parametrize("name", ["modern-tiny", "gpt2-tiny"])
+def test_steps_of_a_generation_join_to_the_run_without_a_cache(name):
+    model = build(preset(name), seed=0, dtype=torch.float64).eval()
+    with record(model, "blocks.*.attn.*", "blocks.*.resid_post") as run:
+        out = generate(model, [[5, 3, 9]], spec.Generation(max_tokens=5)).ids[0]
+    with torch.no_grad(), record(model, "blocks.*.attn.*", "blocks.*.resid_post") as whole:
+        model(torch.tensor([[5, 3, 9, *out[:-1]]]))
+    assert run.n_steps == 5
+    assert run.names == whole.names
+    for tap in run:
+        torch.testing.assert_close(run[tap], whole[tap], rtol=1e-9, atol=1e-9, msg=tap)
+    assert run.positions.tolist() == [list(range(7))]
+
+
+def test_memory_is_bounded_by_what_is_kept(model):
+    with torch.no_grad(), record(model, "blocks.*.resid_post", taken=Taken(reduce=lambda x: x[:, -1:])) as run:
+        model(IDS)
+    kept = run["blocks.0.resid_post"]
+    assert kept.shape == (2, 1, 64)
+    assert kept.untyped_storage().nbytes() == kept.nbytes
+    with torch.no_grad(), record(model, "blocks.0.ffn.hidden", taken=Taken(dtype=torch.bfloat16)) as run:
+        model(IDS)
+    assert run["blocks.0.ffn.hidden"].dtype == torch.bfloat16
+
+
+def test_gradients_of_named_tensors_are_differences(model):
+    model = build(preset("modern-tiny"), seed=0, dtype=torch.float64)
+    name = "blocks.0.resid_post"
+    with record(model, name, taken=Taken(gradients=True)) as run:
+        model(IDS)[:, -1, 7].sum().backward()
+    gradient, step = run.gradient(name), torch.zeros_like(run[name])
+    step[1, 2, 5] = 1e-6
+    ends = []
+    for sign in (1, -1):
+        with torch.no_grad(), listening(model, lambda _, x, sign=sign: x + sign * step, name):
+            ends.append(model(IDS)[:, -1, 7].sum())
+    assert abs((ends[0] - ends[1]) / 2e-6 - gradient[1, 2, 5]) < 1e-8
+    with pytest.raises(InputError, match="no gradient"):
+        with record(model, name) as run:
+            model(IDS)
+        run.gradient(name)
+
+
+def test_it_is_saved_and_loaded(model, tmp_path):
+    with record(model, "blocks.0.attn.pattern", "blocks.*.resid_post") as run:
+        generate(model, [[5, 3, 9]], spec.Generation(max_tokens=3))
+    run.save(tmp_path / "run.safetensors")
+    again = Recording.load(tmp_path / "run.safetensors")
+    assert again.names == run.names
+    for tap in run:
+        assert all(torch.equal(a, b) for a, b in zip(run.steps(tap), again.steps(tap), strict=True))
+    assert torch.equal(again.positions, run.positions)
+    torch.save  # noqa: B018
+    model_file = tmp_path / "other.safetensors"
+    from cutaway.checkpoints.safetensors_write import outputs, write_file
+
+    write_file(model_file, outputs({"x": torch.zeros(2)})[0])
+    with pytest.raises(InputError, match="no recording"):
+        Recording.load(model_file)
+
+
+def test_names_that_nothing_answers_to_are_refused(model):
+    with pytest.raises(InputError, match="no tap of the model"), record(model, "blocks.0.attn.queries"):
+        model(IDS)
+    with record(model, "blocks.0.attn.q") as run:
+        model(IDS)
+    with pytest.raises(InputError, match=r"did you mean blocks\.0\.attn\.q"):
+        run["blocks.0.attn.k"]
+
+
+KINDS = ["modern-tiny", "original-2017-tiny", "bert-tiny", "t5-tiny", "gpt2-tiny"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_glossary_knows_every_tap_and_its_shape(name):
+    model = build(preset(name), seed=0).eval()
+    heard = {}
+    with torch.no_grad(), listening(model, lambda tap, x: heard.update({tap: x.shape})):
+        if hasattr(model, "encode"):
+            model(IDS, Given(memory=model.encode(IDS[:, :3])))
+        else:
+            model(IDS)
+    assert heard
+    for tap, shape in heard.items():
+        axes = describe(tap).axes
+        assert axes[0] == "..." or len(axes) == len(shape), tap
+        assert axes[0] != "B" or shape[0] == 2, tap
+        if "T" in axes:
+            assert shape[axes.index("T")] == (
+                3 if tap.startswith("encoder.") or ".cross.k" in tap or ".cross.v" in tap else 4
+            ), tap
