@@ -52,6 +52,13 @@ class Recording:
 
     `steps(name)` keeps them apart. `positions` [B T]: of the columns. Names may be patterns or aliases wherever one
     tensor is meant.
+
+    >>> import torch, cutaway
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> with cutaway.record(model, "blocks.*.resid_post") as run:
+    ...     _ = cutaway.generate(model, [[1, 2, 3]], cutaway.spec.Generation(max_tokens=2))
+    >>> [tuple(step.shape) for step in run.steps("blocks.0.resid_post")], tuple(run["blocks.0.resid_post"].shape)
+    ([(1, 3, 64), (1, 1, 64)], (1, 4, 64))
     """
 
     def __init__(self, reduced: bool = False) -> None:
