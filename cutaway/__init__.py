@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "CutawayError": "errors", "SpecError": "errors", "CheckpointError": "errors", "InputError": "errors",
-    "wanted": "tap", "listening": "tap", "record": "tracing.record", "Recording": "tracing.record", "edit": "tracing.edit",
+    "wanted": "tap", "listening": "tap",
+    "record": "tracing.record", "Recording": "tracing.record", "edit": "tracing.edit",
     "preset": "spec", "count": "spec", "compared": "spec.facts", "source": "spec.source",
     "build": "models", "Given": "parts.step", "load": "loaded", "Loaded": "loaded", "pull": "checkpoints.pull",
     "convert": "checkpoints.convert", "Tokenizer": "tokenizers.tokenizer",
