@@ -10,6 +10,8 @@ from typing import Any
 from cutaway.errors import CheckpointError
 
 _REQUIRED: Any = object()
+MOST = {"*_layers": 1024, "n_layer": 1024, "block_count": 1024, "*_experts": 1 << 16, "expert_count": 1 << 16}
+"""Numbers of things that are made one by one: a damaged file must not fill the memory with them."""
 
 
 class Config:
@@ -83,7 +85,12 @@ class Config:
             self.defaulted[key] = value
 
     def integer(self, key: str, default: Any = _REQUIRED) -> int:
-        return self._typed(key, default, int, "a whole number")
+        """A whole number; where so many layers or experts would be built, within what can be meant."""
+        value = self._typed(key, default, int, "a whole number")
+        for pattern, most in MOST.items():
+            if value > most and any(fnmatch.fnmatchcase(name, pattern) for name in key.split("|")):
+                raise CheckpointError(f"{self.where}: {key.split('|')[0]} is {value}; more than {most} cannot be meant")
+        return value
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
         return float(self._typed(key, default, (int, float), "a number"))

@@ -103,6 +103,7 @@ def test_a_shard_outside_the_folder_is_not_read(shared, tmp_path):
         (lambda d: d.update(model_type="nosuch"), "model_type 'nosuch' is not known"),
         (lambda d: d.update(intermediate_size=71), "the configuration asks for"),
         (lambda d: d.update(num_hidden_layers=4), "is missing"),
+        (lambda d: d.update(num_hidden_layers=10**9), "num_hidden_layers is 1000000000; more than"),
         (lambda d: d.update(num_hidden_layers="3"), "expected a whole number"),
     ],
 )
