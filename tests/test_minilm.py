@@ -9,6 +9,7 @@ import torch
 
 import cutaway
 from cutaway import spec
+from cutaway.checkpoints.convert import convert
 from cutaway.encoding import Rows, vectors
 
 EMBEDDING, COSINE, STATE = 1e-6, 6e-6, 1e-5
@@ -80,3 +81,33 @@ def test_saved_and_loaded(minilm, tmp_path):
     again = cutaway.load(tmp_path)
     assert again.spec == minilm.spec and isinstance(again.spec, spec.Encoder)
     assert torch.equal(again.embed("A cat sat on the mat."), minilm.embed("A cat sat on the mat."))
+
+
+def test_to_a_folder_and_a_file_and_back(minilm, tmp_path):
+    texts = ["A cat sat on the mat.", "Stocks fell."]
+    convert(minilm.path, "hf", tmp_path / "folder")
+    folder = cutaway.load(tmp_path / "folder")
+    assert folder.spec.replace(name="") == minilm.spec.replace(name="")
+    assert torch.equal(folder.embed(texts), minilm.embed(texts))
+    written = convert(minilm.path, "gguf", tmp_path / "file")
+    assert "the reader makes vectors of length 1" in written.notes[0]
+    file = cutaway.load(next((tmp_path / "file").glob("*.gguf")))
+    assert (file.spec.head.pool, file.spec.context_length) == ("mean", 512)
+    assert torch.equal(file.embed(texts, normalise=True), minilm.embed(texts))
+
+
+def test_out_of_our_own_format(minilm, tmp_path):
+    minilm.save(tmp_path / "own")
+    convert(tmp_path / "own", "hf", tmp_path / "folder")
+    again = cutaway.load(tmp_path / "folder")
+    assert again.spec.replace(name="", generation=minilm.spec.generation) == minilm.spec.replace(name="")
+
+
+@pytest.mark.slow
+def test_llama_cpp_reads_the_file(minilm, tmp_path):
+    llama = pytest.importorskip("llama_cpp")
+    convert(minilm.path, "gguf", tmp_path, "F32")
+    peer = llama.Llama(str(next(tmp_path.glob("*.gguf"))), embedding=True, verbose=False, n_ctx=512)
+    for text in ("This is an example sentence", "Héllo WÖRLD!  naïve café"):
+        got = torch.tensor(peer.create_embedding(text)["data"][0]["embedding"])
+        assert got @ minilm.embed(text) / got.norm() > 0.9999  # its GELU is a table in half precision

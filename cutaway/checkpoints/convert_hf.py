@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cutaway.checkpoints import sentences
 from cutaway.checkpoints.export import Place, Target
 from cutaway.checkpoints.opened import Opened
 from cutaway.checkpoints.safetensors_write import Output, write_folder
@@ -39,6 +40,8 @@ def write(opened: Opened, target: Target, folder: Path, dtype: str) -> Written:
     outputs = [each for place in target.places for each in _outputs(taken, place, DTYPES.get(dtype))]
     write_folder(folder, outputs)
     tokens = _tokenizer(opened, folder)
+    if opened.format != "hf":  # else its files were copied with the tokenizer's
+        sentences.write_sentences(folder, opened.record)
     generation = _generation(opened, tokens)
     if generation is not None:
         _json(folder / "generation_config.json", generation)

@@ -13,7 +13,7 @@ from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf, families
-from cutaway.checkpoints.forms import Form, forms
+from cutaway.checkpoints.forms import Form, Way, forms, states_alone, without_pooler
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError, SpecError
 
@@ -70,7 +70,7 @@ def fit_hf(record: spec.Model, prefer: str = "") -> Target:
         )
         for family in families()
     ]
-    return _fit(record, each, prefer, "Hugging Face family")
+    return _fit(record, each, prefer, "Hugging Face family", states_alone)
 
 
 def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
@@ -82,7 +82,7 @@ def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
         for family in families()
         for gguf in family.gguf
     ]
-    return _fit(record, each, prefer, "GGUF architecture")
+    return _fit(record, each, prefer, "GGUF architecture", without_pooler)
 
 
 def _read_hf(family: Family, config: Config) -> spec.Model:
@@ -102,9 +102,9 @@ def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
     return record
 
 
-def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str) -> Target:
+def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, way: Way) -> Target:
     """The preferred translation in any form, or the one that most programs read, else the first form that one has."""
-    every_form, nearest = list(forms(record)), []
+    every_form, nearest = list(forms(record, way)), []
     for name in (prefer, MOST_READ):
         for form in every_form:
             answers = (_try(form, each) for each in all_ if name in each.names)

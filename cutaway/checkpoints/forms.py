@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -17,6 +17,7 @@ from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rope_factor, rope_frequencies
 
 Change = Callable[[Tensor], Tensor]
+Way = Callable[["Form"], "Form | None"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Form:
         return tensor
 
 
-def forms(record: spec.Model) -> Iterator[Form]:
-    """The spec itself, then its other forms, those with the fewest changes first."""
-    ways = (other_layout, other_gains, listed_divisors)
+def forms(record: spec.Model, *more: Way) -> Iterator[Form]:
+    """The spec itself, then its other forms, those with the fewest changes first; a format may know `more` ways."""
+    ways = (*more, other_layout, other_gains, listed_divisors)
     for n in range(len(ways) + 1):
         for chosen in combinations(ways, n):
             form: Form | None = Form(record)
@@ -44,6 +45,32 @@ def forms(record: spec.Model) -> Iterator[Form]:
                 form = form and way(form)
             if form is not None:
                 yield form
+
+
+def states_alone(form: Form) -> Form | None:
+    """Vectors of rows as the states that they are made of: pooling, norm and length of texts are said beside."""
+    record = form.record
+    if isinstance(record, spec.EncoderDecoder) or not isinstance(record.head, spec.VectorHead):
+        return None
+    head = spec.VectorHead(transform=record.head.transform, pooler=record.head.pooler)
+    bare = _at_full_length(record.replace(head=head))
+    return None if bare == record else replace(form, record=bare, said=(*form.said, "pooling in files of its own"))
+
+
+def without_pooler(form: Form) -> Form | None:
+    """Vectors whose length is the reader's business, without the pooler that stands beside them."""
+    record = form.record
+    if isinstance(record, spec.EncoderDecoder) or not isinstance(record.head, spec.VectorHead):
+        return None
+    bare = _at_full_length(record.replace(head=record.head.replace(normalise=False, pooler=spec.NoTransform())))
+    said = "no pooler, and the reader makes vectors of length 1"
+    return None if bare == record else replace(form, record=bare, said=(*form.said, said))
+
+
+def _at_full_length(record: Any) -> Any:
+    """The model with all its learned positions as its context."""
+    places = record.embedding.positions
+    return record.replace(context_length=places.n_positions) if isinstance(places, spec.Learned) else record
 
 
 def other_layout(form: Form) -> Form | None:

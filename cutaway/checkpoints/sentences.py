@@ -45,6 +45,27 @@ def read_sentences(folder: Path, record: spec.Model, config: Config) -> spec.Mod
     return record.replace(head=head, context_length=_length(folder, record.context_length))
 
 
+def write_sentences(folder: Path, record: spec.Model) -> None:
+    """The files that say how a model makes vectors of sentences; none for one that gives its states."""
+    head = record.head
+    if not isinstance(head, spec.VectorHead) or isinstance(record, spec.EncoderDecoder) or head.pool == "none":
+        return
+    modes = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"}
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] * head.normalise)]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
+    pooling = {key: head.pool == pool for key, pool in modes.items()}
+    length = None if record.context_length == "unlimited" else record.context_length
+    (folder / "1_Pooling").mkdir()
+    for name, table in (
+        (MODULES, modules), ("1_Pooling/config.json", {"word_embedding_dimension": record.d_model} | pooling),
+        ("sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False}),
+    ):  # fmt: skip
+        (folder / name).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+
+
 def rules(record: spec.Model) -> list[Rule]:
     """The names of the projection's tensors."""
     if not isinstance(record.head, spec.VectorHead) or not isinstance(record.head.transform, spec.Transform):

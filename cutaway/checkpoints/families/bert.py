@@ -19,7 +19,8 @@ from cutaway.checkpoints.encoders import (
     token_rules,
     write_head,
 )  # fmt: skip
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_encoders import encoder_rules, read_encoder
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames
 
@@ -129,5 +130,6 @@ FAMILIES = (
         ("bert",), to_spec, rules, to_config,
         ignored_tensors=("embeddings.position_ids", "pooler.dense.*", "cls.*"),
         renamed=first_names, prefix="bert.", ignored_keys=IGNORED,
+        gguf=(Gguf("bert", read_encoder, encoder_rules),),
     ),
 )  # fmt: skip
