@@ -49,6 +49,10 @@ def hidden(loaded: cutaway.Loaded, ids: np.ndarray) -> list[np.ndarray] | None:
     names = ["embedded", *(f"blocks.{i}.resid_post" for i in range(n_layers - 1)), "final"]
     with torch.no_grad(), cutaway.listening(loaded.model, lambda name, x: seen.update({name: x}), *names):
         loaded.model(tensor(ids))
+    head = loaded.spec.head
+    if isinstance(head, (spec.LanguageHead, spec.VectorHead)) and isinstance(head.transform, spec.Transform):
+        with torch.no_grad():  # the peer counts a narrowing before the table to the stack
+            seen["final"] = loaded.model.head.transform(seen["final"])
     return [seen[name].numpy() for name in names]
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, same_logits, tiny
+from tests.checkpoints.families.tiny import TOKENS, same_logits, same_states, tiny
 
 N_KEYS = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 48}
 LONG = {
@@ -83,6 +83,11 @@ def test_trap_30_bare_names_and_leftover_buffers(stem, tmp_path):
     renamed(folder, lambda tensors: tensors | {"h.0.attn.mystery": torch.ones(3)})
     with pytest.raises(CheckpointError, match="h.0.attn.mystery is not understood"):
         hf.load(folder)
+
+
+@pytest.mark.parametrize("stem", FAMILIES)
+def test_states_of_each_layer(stem, tmp_path):
+    same_states(made(stem, tmp_path)[0])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from transformers import OPTConfig, OPTForCausalLM, OPTForSequenceClassification
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_states, same_text, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 40,
@@ -29,6 +29,7 @@ VARIANTS = [
 def test_equals_the_peer_both_ways(changes, tmp_path):
     folder = tiny(OPTForCausalLM, OPTConfig(**SIZES | changes), tmp_path / "in")
     same_logits(folder)
+    same_states(folder)
     same_text(folder)
     round_trip(folder, tmp_path / "out")
 

@@ -6,6 +6,7 @@ import inspect
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -15,6 +16,7 @@ from cutaway.checkpoints.convert import convert
 from cutaway.generation import generate
 from cutaway.models import Transformer
 from cutaway.parts.step import Given
+from tests import adapter
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -85,6 +87,16 @@ def same_logits(folder: Path, tolerance: float = 1e-5, length: int = 24, **optio
         worst = (got - want)[real].abs().max() / want[real].abs().max()
         assert worst <= tolerance, (name, float(worst))
     return model
+
+
+def same_states(folder: Path, tolerance: float = 1e-5) -> None:
+    """The states after the embedding and each layer, as the checker of the handed cases asks for them, equal theirs."""
+    ids = batches(hf.read_spec(folder)[0].vocab_size, 20)["full"][0]
+    with torch.no_grad():
+        want = peer(folder)(input_ids=ids, output_hidden_states=True).hidden_states
+    got = adapter.hidden(adapter.load(str(folder)), ids.numpy())
+    for ours, theirs in zip(got, want, strict=True):
+        assert np.abs(ours - theirs.numpy()).max() <= tolerance * theirs.abs().max()
 
 
 def same_text(folder: Path, n: int = 12, **options: object) -> None:
