@@ -28,8 +28,12 @@ CASES = [case["case"] for case in INDEX if case["family"] in KNOWN]
 ARCHITECTURES = {each.architecture: family for family in families() for each in family.gguf}
 LAYOUT = {case["case"]: case["family"] for case in INDEX}
 WITH_FILE = [case for case in CASES if any(LAYOUT[case] in f.model_types for f in ARCHITECTURES.values())]
-NOT_SAID = {"llama-dynamic-a": "scaling is dynamic", "gemma3-a": "attn.scale is"}
+NOT_SAID = {
+    "llama-dynamic-a": "scaling is dynamic", "gemma3-a": "attn.scale is", "bert-a-mlm": "head is masked"
+}  # fmt: skip
 """Cases whose family has an architecture that cannot say them, and the words of the refusal."""
+LEFT_OUT = {"bert-b-base-oldnames": "pooler"}
+"""What the format has no place for, as the notes say."""
 
 
 def tensors(folder):
@@ -83,7 +87,10 @@ def test_out_to_a_file_and_back_loses_nothing(case, tmp_path):
     wanted = kept(case)
     stored = {dtype for dtype, *_ in wanted.values()}  # vectors are F32 in the file
     (dtype,) = stored if len(stored) == 1 else {torch.float32}
-    convert(GIVEN / case / "model", "gguf", tmp_path / "file")
+    written = convert(GIVEN / case / "model", "gguf", tmp_path / "file")
+    if case in LEFT_OUT:
+        assert LEFT_OUT[case] in written.notes[0]
+        wanted = {name: value for name, value in wanted.items() if LEFT_OUT[case] not in name}
     convert(tmp_path / "file", "hf", tmp_path / "back", dtype=STORED[dtype])
     opened = open_checkpoint(tmp_path / "back")
     assert {opened.renamed(name): value for name, value in tensors(tmp_path / "back").items()} == wanted
