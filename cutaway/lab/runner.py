@@ -2,7 +2,7 @@
 
 The process is Python in isolated mode with an empty environment, in a folder of its own that is deleted afterwards.
 Limits: 5 s of processor, 10 s by the clock, 2 GiB of memory (not on macOS), 1 MiB a file, no network, no other program,
-no file outside its folder (see `worker.confine` for what this fence is and is not).
+no file outside its folder (see `worker.confine` for the two fences and what each can hold).
 """
 
 from __future__ import annotations

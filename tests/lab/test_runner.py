@@ -115,6 +115,65 @@ def test_no_network_and_no_other_program(code: str) -> None:
     assert "may not use" in said, said
 
 
+#: What no audit event announces, or what tricks the hook that hears them.
+UNANNOUNCED = {
+    "a pipe": "import os; os.mkfifo({outside!r})",
+    "a node": "import os; os.mknod({outside!r})",
+    "a database": "import sqlite3; c = sqlite3.connect({outside!r}); c.execute('create table t (x)'); c.commit()",
+    "a history": "import readline; readline.write_history_file({outside!r})",
+    "shared memory": "import _posixshmem; _posixshmem.shm_open('/cutaway-evil', 66, 0o600)",
+    "another realpath": "import os; os.path.realpath = lambda p, **k: os.getcwd(); open({outside!r}, 'w')",
+    "another fsdecode": "import os; os.fsdecode = lambda p: os.getcwd(); open({outside!r}, 'w')",
+}
+#: An answer that takes the interpreter apart: the audit hook is replaced by one that refuses nothing.
+UNHOOKED = """
+import gc, types
+for found in gc.get_objects():
+    if isinstance(found, types.FunctionType) and found.__qualname__ == "confine.<locals>.refuse":
+        free = found.__code__.co_freevars
+        names = ", ".join(free)
+        space = {{}}
+        exec("def make(" + names + "):\\n def refuse(event, args): (" + names + ")\\n return refuse", space)
+        found.__code__ = space["make"](*free).__code__
+"""
+LANDLOCK = sys.platform.startswith("linux") and tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 7)
+
+
+@pytest.mark.parametrize("kind", UNANNOUNCED)
+def test_ways_around_the_hook_are_closed(kind: str, tmp_path: Path) -> None:
+    job = ran(UNANNOUNCED[kind].format(outside=str(tmp_path / "evil")))
+    assert "Error" in job.report.messages[0], job.report.messages
+    assert list(tmp_path.iterdir()) == []
+    assert not Path("/dev/shm/cutaway-evil").exists()
+
+
+@pytest.mark.skipif(not LANDLOCK, reason="the kernel has no fence of its own")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("open({outside!r}, 'w')", "Permission denied"),
+        ("print(open({precious!r}).read())", "Permission denied"),
+        ("import os; os.remove({precious!r})", "Permission denied"),
+        ("import os; os.mkdir({outside!r})", "Permission denied"),
+        ("import ctypes; raise OSError(ctypes.CDLL(None).truncate({precious!r}.encode(), 0))", "-1"),
+        ("import ctypes; ctypes.CDLL(None).system(b'echo x > {outside}'); raise OSError('tried')", "tried"),
+        ("import socket; socket.create_connection(('127.0.0.1', 9), 1)", "Error"),
+        ("import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))", "Error"),
+        ("import os, signal; os.kill(os.getppid(), signal.SIGTERM)", "not permitted"),
+    ],
+)
+def test_without_the_hook_the_kernels_fence_holds(code: str, said: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("precious")
+    places = {"outside": str(tmp_path / "evil.txt"), "precious": str(precious)}
+    job = ran((UNHOOKED + code).format(**places))
+    assert said in job.report.messages[0], job.report.messages
+    assert "an answer may not" not in job.report.messages[0], "the hook was still there, so this shows nothing"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.txt"]
+    assert precious.read_text() == "precious"
+    assert "precious" not in job.output
+
+
 def test_its_own_folder_may_be_written_to_and_is_gone_afterwards() -> None:
     job = ran(LAYER_NORM.solution + "import os\nopen('mine.txt', 'w').write('x')\nprint(os.getcwd())\n")
     assert job.report.passed
