@@ -35,7 +35,7 @@ def test_right_and_known_wrong_answers(open_page: Open, name: str) -> None:
     for mistake in known.mistakes:
         write(page, box, mistake.code)
         expect(run(box)).to_contain_text("Not yet")
-        expect(box.locator(".said ul")).not_to_be_empty()
+        expect(box.locator(".said ul")).to_contain_text(mistake.message)
     write(page, box, known.solution)
     expect(run(box)).to_contain_text("All checks passed")
     expect(box.locator(".badge")).to_be_visible()

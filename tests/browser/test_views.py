@@ -29,7 +29,7 @@ def settle(page: Page) -> None:
     """Waits for the labs and formulas that a view loads when it needs them, and unfolds everything."""
     page.wait_for_load_state("networkidle")
     page.evaluate("document.querySelectorAll('main details').forEach((fold) => (fold.open = true))")
-    page.wait_for_function("![...document.querySelectorAll('.lab')].some((lab) => !lab.querySelector('.seen'))")
+    expect(page.locator(".lab:not(:has(.seen))")).to_have_count(0, timeout=30_000)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(200)
 
