@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from cutaway import spec
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.models import build
 from cutaway.parts.step import Given
 from cutaway.spec.fields import below, kinds
 from cutaway.spec.model import Spec
 from cutaway.spec.source import source
+from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
 from tests.conformance.strategies import EOS, random_specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,3 +153,8 @@ def test_every_field_of_every_record_is_read():
     text = "".join(path.read_text() for path in (ROOT / "cutaway" / "spec" / "source").glob("*.py"))
     fields = set(below(*kinds(Spec).values())) - set(spec.Generation.model_fields) - WORKED_OUT - NOT_PRINTED
     assert {name for name in fields if not re.search(rf"\.{name}\b", text)} == set()
+
+
+@pytest.mark.parametrize("case", [case["case"] for case in INDEX if case["family"] in KNOWN])
+def test_a_checkpoint_of_a_family_printed_is_the_model(case):
+    assert_equal(open_checkpoint(GIVEN / case / "model").record)

@@ -20,7 +20,9 @@ ACTIVATIONS = {
 }
 
 
-def dense(file: File, part: Dense, d_model: int, attributes: list[str], dropout: float) -> Part:
+def dense(
+    file: File, part: Dense, d_model: int, attributes: list[str], dropout: float, name: str = "FeedForward"
+) -> Part:
     """down(activation(up(x)))."""
     own = [
         f"self.up_proj = {linear(d_model, part.d_ff, part.up_bias)}",
@@ -29,10 +31,12 @@ def dense(file: File, part: Dense, d_model: int, attributes: list[str], dropout:
     forward = _hidden({"pre": "self.up_proj(x)"}, ACTIVATIONS[part.activation].format("pre"), part.d_ff)
     forward += _dropped(dropout) + ["return self.down_proj(hidden)"]
     text = module("Two matrices, each token alone.", attributes + own, forward)
-    return Part(f"{file.define(text, 'FeedForward', 'DenseFeedForward')}()")
+    return Part(f"{file.define(text, name, f'Dense{name}')}()")
 
 
-def gated(file: File, part: Gated, d_model: int, attributes: list[str], dropout: float) -> Part:
+def gated(
+    file: File, part: Gated, d_model: int, attributes: list[str], dropout: float, name: str = "FeedForward"
+) -> Part:
     """down(activation(gate(x)) * up(x))."""
     removed = part.activation == "removed"
     own = [
@@ -53,7 +57,7 @@ def gated(file: File, part: Gated, d_model: int, attributes: list[str], dropout:
     forward = _hidden(made, up.strip("()") if removed else f"{act} * {up}", part.d_ff)
     forward += _dropped(dropout) + ["return self.down_proj(hidden)"]
     doc = "Three matrices, the gate removed." if removed else "Three matrices, one a gate; each token alone."
-    return Part(f"{file.define(module(doc, attributes + own, forward), 'FeedForward', 'GatedFeedForward')}()")
+    return Part(f"{file.define(module(doc, attributes + own, forward), name, f'Gated{name}')}()")
 
 
 def _hidden(made: dict[str, str], result: str, d_ff: int) -> list[str]:
@@ -96,8 +100,8 @@ def mixture(file: File, part: MixtureOfExperts, d_model: int, attributes: list[s
 
 def _expert(file: File, expert: Dense | Gated, d_model: int, dropout: float) -> str:
     if isinstance(expert, Dense):
-        return dense(file, expert, d_model, [], dropout).make
-    return gated(file, expert, d_model, [], dropout).make
+        return dense(file, expert, d_model, [], dropout, "Expert").make
+    return gated(file, expert, d_model, [], dropout, "Expert").make
 
 
 def _choice(router: Router, part: MixtureOfExperts) -> list[str]:

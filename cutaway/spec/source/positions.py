@@ -82,14 +82,15 @@ def _scaled(scaling: Scaling, turned: int) -> tuple[list[str], list[str], list[s
 
 
 def _yarn(scaling: YarnScaling, turned: int) -> list[str]:
-    ends = [f"pair_of({number(beta)})" for beta in (scaling.beta_fast, scaling.beta_slow)]
-    if scaling.truncate:
-        ends = [f"math.floor({ends[0]})", f"math.ceil({ends[1]})"]
+    low, high = (
+        f"{turned} * math.log({scaling.original_length} / (2 * math.pi * {number(beta)})) / (2 * math.log(base))"
+        for beta in (scaling.beta_fast, scaling.beta_slow)
+    )
+    ends = ("math.floor(low)", "math.ceil(high)") if scaling.truncate else ("low", "high")
     return [
-        "def pair_of(turns):  # the pair that turns so often within the original length",
-        f"    ratio = math.log({scaling.original_length} / (turns * 2 * math.pi)) / math.log(base)",
-        f"    return {turned} * ratio / 2",
-        "",
+        f"# pairs that turn {number(scaling.beta_fast)} and {number(scaling.beta_slow)} times within the original length",
+        f"low = {low}",
+        f"high = {high}",
         f"low, high = max({ends[0]}, 0), min({ends[1]}, {turned - 1})",
         "ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)  # 0: kept, 1: slowed",
         f"frequency = frequency * (1 - ramp) + frequency / {number(scaling.factor)} * ramp",

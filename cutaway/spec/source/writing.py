@@ -28,7 +28,8 @@ class File:
         """All definitions, named."""
         names = self._names()
         named = (text.replace("SELF", name) for text, name in zip(self.wishes, names, strict=True))
-        return re.sub(r"⟨(\d+)⟩", lambda mark: names[int(mark[1])], "\n\n\n".join(named))
+        text = re.sub(r"⟨(\d+)⟩", lambda mark: names[int(mark[1])], "\n\n\n".join(named))
+        return re.sub(r"( +self\.blocks\.)extend\(\[\n +(.+)\n +\]\)", _appended, text)
 
     def _names(self) -> list[str]:
         wanted = Counter(names[0] for names in self.wishes.values())
@@ -38,6 +39,12 @@ class File:
             taken = sum(re.fullmatch(re.escape(name) + r"\d*", other) is not None for other in chosen)
             chosen.append(f"{name}{taken + 1}" if taken else name)
         return chosen
+
+
+def _appended(extend: re.Match[str]) -> str:
+    """A list extended by one block, in one line where it fits."""
+    line = f"{extend[1]}append({extend[2]})"
+    return line if len(line) <= WIDTH else extend[0]
 
 
 @dataclass(frozen=True)
