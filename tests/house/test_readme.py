@@ -1,4 +1,4 @@
-"""Every command that the README shows is run."""
+"""The README tells the truth: every command in it runs, and prints what is shown below it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()]
-COMMANDS = [line for line in LINES if line.startswith("cutaway ")]
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/glossary.md")
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def fenced(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", TEXT, re.S)
+
+
+LINES = [re.split(r"  +#", line)[0].strip() for block in fenced("sh") for line in block.splitlines() if line.strip()]
+COMMANDS = [line for line in LINES if line.startswith(("cutaway ", "python -m cutaway"))]
 ELSEWHERE = {
     "make run": "its two commands are those of test_make below",
     "make test": "runs this file",
     "cutaway lab": "waits for a browser; tests/lab/test_commands.py starts it",
-    "make lab": "builds the page, then the same",
 }
 
 
@@ -25,23 +31,76 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
+def run(line: str) -> str:
+    words = re.sub(r"^(cutaway|python -m cutaway)", f"{sys.executable} -m cutaway", line)
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, cwd=ROOT, input="", timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() and "Traceback" not in done.stderr
+    return done.stdout
+
+
+def same(shown: str, printed: str) -> bool:
+    """Word for word, numbers with a fraction to 1%."""
+    pairs = list(zip(shown.split(), printed.split(), strict=False))
+    if len(shown.split()) != len(printed.split()):
+        return False
+    return all(a == b or (_number(a) and abs(_number(a) / (_number(b) or 1e-9) - 1) < 0.01) for a, b in pairs)
+
+
+def _number(word: str) -> float:
+    return float(word) if re.fullmatch(r"\d+\.\d+", word) else 0.0
+
+
 def test_nothing_else_is_shown():
-    assert len(COMMANDS) >= 8
+    assert len(COMMANDS) >= 12
     assert set(LINES) - set(COMMANDS) - set(ELSEWHERE) == set()
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line not in ELSEWHERE])
 def test_a_command_runs(line):
-    words = line.replace("cutaway", f"{sys.executable} -m cutaway", 1)
-    done = subprocess.run(words, shell=True, capture_output=True, text=True, cwd=ROOT, input="", timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() and "Traceback" not in done.stderr
+    run(line)
+
+
+@pytest.mark.parametrize("block", fenced("console"), ids=lambda block: block.splitlines()[0])
+def test_a_command_prints_what_is_shown(block):
+    """Every line in its order; `...` stands for lines left out."""
+    command, *shown = block.splitlines()
+    printed = run(command.removeprefix("$ ")).splitlines()
+    assert len(shown) >= 8
+    place, gap = 0, False
+    for line in shown:
+        if line.strip() == "...":
+            gap = True
+            continue
+        found = next((i for i in range(place, len(printed)) if same(line, printed[i])), None)
+        assert found is not None and (gap or found == place), f"not printed here: {line}"
+        place, gap = found + 1, False
+
+
+def test_the_python_runs(capsys):
+    (code,) = fenced("python")
+    exec(compile(code, "README.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert "Paris" in out and "blocks.3.attn.q (1, 9, " in out
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere_and_lines_are_short(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+    assert [line for line in text.splitlines() if len(line) > 120 and page != "docs/glossary.md"] == []
+
+
+def test_every_folder_that_is_named_is_there():
+    for folder in re.findall(r"`(cutaway/[\w/]+)`", TEXT):
+        assert (ROOT / folder).is_dir(), folder
 
 
 def test_make_lists_every_target():
     listed = {line.split()[0] for line in make().stdout.splitlines()}
     assert listed >= {"run", "test", "slow", "check", "bench", "lab", "clean"}
-    assert {line.split()[1] for line in LINES if line.startswith("make ")} <= listed
+    assert set(re.findall(r"`make (\w+)`", TEXT)) | {line.split()[1] for line in LINES if "make " in line} <= listed
 
 
 def test_make_run_pulls_then_runs():

@@ -88,7 +88,7 @@ def _yarn(scaling: YarnScaling, turned: int) -> list[str]:
     )
     ends = ("math.floor(low)", "math.ceil(high)") if scaling.truncate else ("low", "high")
     return [
-        f"# pairs that turn {number(scaling.beta_fast)} and {number(scaling.beta_slow)} times within the original length",
+        f"# the pairs that turn {number(scaling.beta_fast)} and {number(scaling.beta_slow)} times",
         f"low = {low}",
         f"high = {high}",
         f"low, high = max({ends[0]}, 0), min({ends[1]}, {turned - 1})",
