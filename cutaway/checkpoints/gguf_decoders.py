@@ -10,7 +10,9 @@ from cutaway import spec
 from cutaway.checkpoints.blocks import repeated
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.decoders import Shape
-from cutaway.checkpoints.names import Names
+from cutaway.checkpoints.gguf_keys import rope_keys, standard_keys
+from cutaway.checkpoints.names import Names, table_rules
+from cutaway.checkpoints.rules import PairRows, Rule
 from cutaway.errors import CheckpointError
 
 GGUF_NAMES: Names = {
@@ -26,6 +28,14 @@ GGUF_NAMES: Names = {
 }
 
 
+AFTER: Names = {
+    **GGUF_NAMES,
+    "blocks.*.attn.norm_out": "blk.*.post_attention_norm",
+    "blocks.*.ffn.norm_out": "blk.*.post_ffw_norm",
+}
+"""With norms after the branches too."""
+
+
 def read_shape(config: Config) -> Shape:
     """Widths and counts."""
     d_model, n_heads = config.integer("embedding_length"), config.integer("attention.head_count")
@@ -33,6 +43,29 @@ def read_shape(config: Config) -> Shape:
     config.expect("attention.value_length", head_dim)
     n_kv_heads = config.integer("attention.head_count_kv", n_heads)
     return Shape(d_model, config.integer("block_count"), n_heads, n_kv_heads, head_dim)
+
+
+def read_biases(config: Config) -> dict[str, bool]:
+    """The arguments `q_bias`, ... of an attention: a file says them by having the tensors."""
+    names = {"q": "q", "k": "k", "v": "v", "o": "output"}
+    return {f"{part}_bias": config.holds(f"blk.0.attn_{name}.bias", False) for part, name in names.items()}
+
+
+def read_gated(config: Config, activation: Any = "silu") -> spec.Gated:
+    """The gated feed-forward network."""
+    bias = {f"{part}_bias": config.holds(f"blk.0.ffn_{part}.bias", False) for part in ("gate", "up", "down")}
+    return spec.Gated(d_ff=config.integer("feed_forward_length"), activation=activation, **bias)
+
+
+def paired(record: spec.Model) -> dict[str, tuple[PairRows]]:
+    """What q and k go through where their rows stand in neighbouring pairs, while the folder's stand in halves."""
+    n = spec.sizes(record.blocks[0].branches[0].part, record.d_model)
+    return {"blocks.*.attn.q_proj": (PairRows(n.n_heads),), "blocks.*.attn.k_proj": (PairRows(n.n_kv_heads),)}
+
+
+def paired_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names of such files."""
+    return table_rules(record, GGUF_NAMES, paired(record))
 
 
 def read_rope(config: Config, head_dim: int, layout: Literal["halves", "interleaved"] = "halves") -> spec.RoPE:
@@ -103,6 +136,16 @@ def write_slides(record: spec.Model, period: int) -> dict[str, Any]:
     if slides == [i % period < period - 1 for i in range(len(slides))]:
         return {}
     return {"attention.sliding_window_pattern": slides}
+
+
+def full_keys(record: spec.Model) -> dict[str, Any]:
+    """The usual keys, where the rotation that they tell is that of the layers without a window."""
+    keys = standard_keys(record)
+    for block in record.blocks:
+        attn = block.branches[0].part
+        if isinstance(attn.mask, spec.CausalMask) and isinstance(attn.positions, spec.RoPE):
+            keys |= rope_keys(attn.positions, keys["attention.key_length"])
+    return keys
 
 
 def decoder(

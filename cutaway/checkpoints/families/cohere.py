@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import parallel
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Reshape, Rule
@@ -60,14 +62,17 @@ def _head(config: Config) -> spec.LanguageHead:
 
 
 def rules(record: spec.Model) -> list[Rule]:
-    """Their tensor names; gains of a head each stand as [heads, head_dim]."""
+    """Their tensor names."""
+    return table_rules(record, USUAL | {"blocks.*.attn.norm": "model.layers.*.input_layernorm"}, _gains(record))
+
+
+def _gains(record: spec.Model) -> dict[str, tuple[Reshape]]:
+    """Gains of a head each stand as [heads, head_dim]."""
     n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
-    names = USUAL | {"blocks.*.attn.norm": "model.layers.*.input_layernorm"}
-    gains = {
+    return {
         f"blocks.*.attn.{name}": (Reshape((heads, n.head_dim), (heads, 1, n.head_dim)),)
         for name, heads in (("q_norm", n.n_heads), ("k_norm", n.n_kv_heads))
     }
-    return table_rules(record, names, gains)
 
 
 def cohere_config(record: spec.Model) -> dict[str, Any]:
@@ -89,10 +94,53 @@ def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-IGNORED = {"model_max_length": "the tokenizer's"}
+def cohere_gguf(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm = gguf_decoders.read_shape(config), _gguf_norm(config)
+    normed = config.holds("blk.0.attn_q_norm.weight", False)
+    attn = spec.MultiHead(
+        **shape.heads, **gguf_decoders.read_biases(config),
+        qk_norm=spec.QKNorm(norm=norm, gain="per_head") if normed else spec.NoQKNorm(),
+        positions=gguf_decoders.read_rope(config, shape.head_dim, "interleaved"),
+    )  # fmt: skip
+    block = parallel(attn, gguf_decoders.read_gated(config), norm)
+    return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, _gguf_head(config))
+
+
+def cohere2_gguf(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm, ffn = gguf_decoders.read_shape(config), _gguf_norm(config), gguf_decoders.read_gated(config)
+    rope = gguf_decoders.read_rope(config, shape.head_dim, "interleaved")
+    config.expect("rope.freq_base_swa", rope.base)
+    window, blocks = spec.SlidingMask(window=config.integer("attention.sliding_window")), []
+    for slides in gguf_decoders.read_slides(config, shape.n_layers, 4):
+        placed = {"mask": window, "positions": rope} if slides else {}
+        blocks.append(parallel(spec.MultiHead(**shape.heads, **placed), ffn, norm))
+    return gguf_decoders.decoder(config, blocks, norm, _gguf_head(config))
+
+
+def cohere2_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file."""
+    return standard_keys(record) | gguf_decoders.write_slides(record, 4)
+
+
+def _gguf_norm(config: Config) -> spec.LayerNorm:
+    return spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"), shift=False)
+
+
+def _gguf_head(config: Config) -> spec.LanguageHead:
+    return spec.LanguageHead(logit_factor=config.number("logit_scale", 0.0) or 1.0)
+
+
+def gguf_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF."""
+    return table_rules(record, {**GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}, _gains(record))
+
+
+LEFT, IGNORED = ("*rotary_emb.inv_freq",), {"model_max_length": "the tokenizer's"}
 FAMILIES = (
-    Family(("cohere",), cohere_spec, rules, cohere_config, ("*rotary_emb.inv_freq",), prefix="model.",
-           ignored_keys=IGNORED),
-    Family(("cohere2",), cohere2_spec, rules, cohere2_config, ("*rotary_emb.inv_freq",), prefix="model.",
-           ignored_keys=IGNORED),
+    Family(("cohere",), cohere_spec, rules, cohere_config, LEFT, prefix="model.", ignored_keys=IGNORED,
+           gguf=(Gguf("command-r", cohere_gguf, gguf_rules),)),
+    Family(("cohere2",), cohere2_spec, rules, cohere2_config, LEFT, prefix="model.", ignored_keys=IGNORED,
+           gguf=(Gguf("cohere2", cohere2_gguf, gguf_rules, cohere2_keys),)),
 )  # fmt: skip

@@ -14,12 +14,11 @@ from cutaway.checkpoints import decoders
 from cutaway.checkpoints.activations import THEIRS
 from cutaway.checkpoints.blocks import sandwich, sequential
 from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.families.gemma_files import EMBEDDING, GEMMA, GEMMA2
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
-
-EMBEDDING = spec.TokenEmbedding(factor="sqrt_d_model")
 
 
 def gemma_spec(config: Config) -> spec.Model:
@@ -140,7 +139,7 @@ def write_scalars(record: spec.Model) -> dict[str, Any]:
 LEFT = ("*rotary_emb.inv_freq",)
 COUNTS = {"hidden_act": "hidden_activation is what counts"}
 FAMILIES = (
-    Family(("gemma",), gemma_spec, rules, gemma_config, LEFT, prefix="model."),
-    Family(("gemma2",), gemma2_spec, rules, gemma2_config, LEFT, prefix="model.", ignored_keys=COUNTS),
+    Family(("gemma",), gemma_spec, rules, gemma_config, LEFT, prefix="model.", gguf=GEMMA),
+    Family(("gemma2",), gemma2_spec, rules, gemma2_config, LEFT, prefix="model.", ignored_keys=COUNTS, gguf=GEMMA2),
     Family(("vaultgemma",), vault_spec, vault_rules, vault_config, LEFT, prefix="model.", ignored_keys=COUNTS),
 )

@@ -22,7 +22,6 @@ from cutaway.checkpoints.families.gemma import (
     written,
 )
 from cutaway.checkpoints.family import Family, Gguf
-from cutaway.checkpoints.gguf_keys import rope_keys, standard_keys
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_ropes
 from cutaway.checkpoints.rules import Rule
@@ -95,18 +94,12 @@ def gguf_spec(config: Config) -> spec.Model:
 
 def gguf_keys(record: spec.Model) -> dict[str, Any]:
     """A spec to keys of a GGUF file."""
-    keys = standard_keys(record)
-    for block in record.blocks:
-        attn = block.branches[0].part
-        if isinstance(attn.mask, spec.CausalMask):
-            keys |= rope_keys(attn.positions, keys["attention.key_length"])
-    return keys | gguf_decoders.write_slides(record, 6)
+    return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 6)
 
 
 def gguf_rules(record: spec.Model) -> list[Rule]:
     """Tensor names in GGUF."""
-    after = {"blocks.*.attn.norm_out": "blk.*.post_attention_norm", "blocks.*.ffn.norm_out": "blk.*.post_ffw_norm"}
-    return table_rules(record, gguf_decoders.GGUF_NAMES | after)
+    return table_rules(record, gguf_decoders.AFTER)
 
 
 FAMILIES = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.mixture import (
     TRAINING,
     fused_rules,
@@ -98,8 +99,33 @@ def _renamed(name: str) -> str:
     return name.replace(".router.layer.", ".router.")
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; a scale of 0 is the usual one, and the logits are divided by theirs."""
+    shape, scale = gguf_decoders.read_shape(config), config.number("attention.scale", 0.0)
+    attn = spec.MultiHead(
+        **shape.heads, **gguf_decoders.read_biases(config), scale=scale or "auto",
+        positions=gguf_decoders.read_rope(config, shape.head_dim),
+    )  # fmt: skip
+    norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    residual = spec.Add(scale=config.number("residual_scale", 1.0))
+    stages = sequential(attn, gguf_decoders.read_gated(config), norm).stages
+    block = spec.Block(stages=tuple(stage.replace(residual=residual) for stage in stages))
+    head = spec.LanguageHead(logit_factor=1 / config.number("logit_scale"))
+    embedding = spec.TokenEmbedding(factor=config.number("embedding_scale", 1.0))
+    return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, head, embedding)
+
+
+def gguf_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file."""
+    factor = record.head.logit_factor if isinstance(record.head, spec.LanguageHead) else 1.0
+    return standard_keys(record) | {"logit_scale": 1 / factor}
+
+
 FAMILIES = (
-    Family(("granite",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(
+        ("granite",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        gguf=(Gguf("granite", gguf_spec, gguf_decoders.paired_rules, gguf_keys),),
+    ),
     Family(
         ("granitemoe",), mixture_spec, mixture_rules, mixture_config, ("*rotary_emb.inv_freq",), _renamed, "model.",
         ignored_keys=TRAINING,

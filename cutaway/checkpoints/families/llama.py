@@ -11,7 +11,7 @@ from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import PairRows, Rule
+from cutaway.checkpoints.rules import Rule
 
 
 def to_spec(config: Config) -> spec.Model:
@@ -39,10 +39,10 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 def gguf_spec(config: Config) -> spec.Model:
     """Keys of a GGUF file to a spec."""
-    shape = gguf_decoders.read_shape(config)
-    attn = spec.MultiHead(**shape.heads, positions=gguf_decoders.read_rope(config, shape.head_dim))
+    shape, bias = gguf_decoders.read_shape(config), gguf_decoders.read_biases(config)
+    attn = spec.MultiHead(**shape.heads, **bias, positions=gguf_decoders.read_rope(config, shape.head_dim))
     norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
-    ffn: spec.Gated | spec.MixtureOfExperts = spec.Gated(d_ff=config.integer("feed_forward_length"))
+    ffn: spec.Gated | spec.MixtureOfExperts = gguf_decoders.read_gated(config)
     if config.integer("expert_count", 0):
         ffn = gguf_mixture.read_mixture(config, ffn)
     block = sequential(attn, ffn, norm)
@@ -51,9 +51,7 @@ def gguf_spec(config: Config) -> spec.Model:
 
 def gguf_rules(record: spec.Model) -> list[Rule]:
     """Tensor names in GGUF; rows of q and k stand there in neighbouring pairs."""
-    n = spec.sizes(record.blocks[0].branches[0].part, record.d_model)
-    paired = {"blocks.*.attn.q_proj": (PairRows(n.n_heads),), "blocks.*.attn.k_proj": (PairRows(n.n_kv_heads),)}
-    return gguf_mixture.mixture_rules(record, ops=paired)
+    return gguf_mixture.mixture_rules(record, ops=gguf_decoders.paired(record))
 
 
 FAMILIES = (

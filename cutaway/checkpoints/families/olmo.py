@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import output_norm, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope, read_ropes
 from cutaway.checkpoints.rules import Rule
@@ -94,9 +94,37 @@ def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file, OLMo 3's if it has a window, to a spec; the sliding layers are rotated without scaling."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    full, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window", 0)
+    local, qk_norm = full.replace(scaling=spec.NoScaling()), spec.QKNorm(norm=norm, over="width")
+    config.expect("rope.freq_base_swa", full.base)
+    blocks = []
+    for slides in gguf_decoders.read_slides(config, shape.n_layers, 4):
+        near = slides and window > 0
+        attn = spec.MultiHead(
+            **shape.heads, qk_norm=qk_norm, positions=local if near else full,
+            mask=spec.SlidingMask(window=window) if near else spec.CausalMask(),
+        )  # fmt: skip
+        blocks.append(output_norm(attn, gguf_decoders.read_gated(config), norm))
+    return gguf_decoders.decoder(config, blocks, norm)
+
+
+def gguf_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file."""
+    return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 4)
+
+
+def gguf_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF."""
+    return table_rules(record, gguf_decoders.AFTER)
+
+
 LEFT = ("*rotary_emb.inv_freq",)
+FILES = (Gguf("olmo2", gguf_spec, gguf_rules, gguf_keys),)
 FAMILIES = (
     Family(("olmo",), olmo_spec, rules, olmo_config, LEFT, prefix="model."),
-    Family(("olmo2",), olmo2_spec, rules, olmo2_config, LEFT, prefix="model."),
+    Family(("olmo2",), olmo2_spec, rules, olmo2_config, LEFT, prefix="model.", gguf=FILES),
     Family(("olmo3",), olmo3_spec, rules, olmo3_config, LEFT, prefix="model."),
 )

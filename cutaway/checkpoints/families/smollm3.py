@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
@@ -68,9 +68,26 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec: every fourth layer has no positions."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    rope, ffn = gguf_decoders.read_rope(config, shape.head_dim), gguf_decoders.read_gated(config)
+    blocks = []
+    for i in range(shape.n_layers):
+        positions = rope if (i + 1) % 4 else spec.NoPositions()
+        blocks.append(sequential(spec.MultiHead(**shape.heads, positions=positions), ffn, norm))
+    return gguf_decoders.decoder(config, blocks, norm)
+
+
+def gguf_rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF, where rows of q and k stand in pairs in every layer, rotated or not."""
+    return gguf_decoders.paired_rules(record)
+
+
 FAMILIES = (
     Family(
         ("smollm3",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"max_window_layers": "layer_types says which layers slide"},
+        gguf=(Gguf("smollm3", gguf_spec, gguf_rules),),
     ),
 )  # fmt: skip

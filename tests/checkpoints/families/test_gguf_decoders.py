@@ -8,16 +8,32 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Cohere2Config,
+    Cohere2ForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 import cutaway
@@ -45,6 +61,9 @@ FILES = {
     "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig(**SMALL | SIX | {"head_dim": 256, "query_pre_attn_scalar": 256})),
     "phi3": (Phi3ForCausalLM, Phi3Config(**SMALL)),
 }
+FACTORS = {
+    "embedding_multiplier": 12.0, "logits_scaling": 3.0, "residual_multiplier": 0.22, "attention_multiplier": 0.25,
+}  # fmt: skip
 OURS = FILES | {
     "llama-llama3": (LlamaForCausalLM, LlamaConfig(**SMALL, rope_parameters=LLAMA3)),
     "llama-yarn": (LlamaForCausalLM, LlamaConfig(**SMALL, rope_parameters=YARN)),
@@ -56,6 +75,19 @@ OURS = FILES | {
     "phi3-long": (
         Phi3ForCausalLM, Phi3Config(**SMALL, rope_parameters=LONG, original_max_position_embeddings=12),
     ),
+    "granite": (GraniteForCausalLM, GraniteConfig(**SMALL, **FACTORS)),
+    "granite-plain": (GraniteForCausalLM, GraniteConfig(**SMALL, attention_bias=True, mlp_bias=True)),
+    "llama-biases": (LlamaForCausalLM, LlamaConfig(**SMALL, attention_bias=True, mlp_bias=True)),
+    "smollm3": (SmolLM3ForCausalLM, SmolLM3Config(**SMALL | {"num_hidden_layers": 5})),
+    "command-r": (CohereForCausalLM, CohereConfig(**SMALL, logit_scale=0.3)),
+    "command-r-normed": (CohereForCausalLM, CohereConfig(**SMALL, use_qk_norm=True)),
+    "cohere2": (Cohere2ForCausalLM, Cohere2Config(**SMALL | {"num_hidden_layers": 5}, sliding_window=5)),
+    "olmo2": (Olmo2ForCausalLM, Olmo2Config(**SMALL)),
+    "olmo3": (Olmo3ForCausalLM, Olmo3Config(**SMALL | {"num_hidden_layers": 5}, sliding_window=5, rope_parameters={
+        "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e6},
+    })),
+    "gemma": (GemmaForCausalLM, GemmaConfig(**SMALL, head_dim=12)),
+    "gemma2": (Gemma2ForCausalLM, Gemma2Config(**SMALL, head_dim=8, query_pre_attn_scalar=8, sliding_window=5)),
     "phi3-window": (Phi3ForCausalLM, Phi3Config(**SMALL, sliding_window=5)),
 }  # fmt: skip
 
@@ -135,7 +167,7 @@ def test_layers_of_gemma3():
         ("llama", {"rope.scaling.type": "longrope"}, "'longrope'"),
         ("llama", {"rope.scaling.attn_factor": 1.2}, "rope.scaling.type 'none'"),
         ("llama", {"attention.value_length": 16}, "attention.value_length is 16"),
-        ("llama", {"expert_count": 8}, "expert_count not understood"),
+        ("llama", {"attention.clamp_kqv": 8.0}, "attention.clamp_kqv .*not understood"),
         ("qwen3", {"n_embedding_rows": None}, "token_embd.weight is missing"),
         ("gemma3", {"attention.sliding_window_pattern": [True]}, "1 of 2 layers"),
     ],

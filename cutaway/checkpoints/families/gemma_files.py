@@ -1,0 +1,56 @@
+"""Gemma and Gemma 2 in GGUF files, whose gains have the 1 added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutaway import spec
+from cutaway.checkpoints import gguf_decoders
+from cutaway.checkpoints.blocks import sandwich, sequential
+from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.family import Gguf
+from cutaway.checkpoints.names import table_rules
+from cutaway.checkpoints.rules import Rule
+
+EMBEDDING = spec.TokenEmbedding(factor="sqrt_d_model")
+
+
+def gemma_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    attn = spec.MultiHead(**shape.heads, positions=gguf_decoders.read_rope(config, shape.head_dim))
+    block = sequential(attn, gguf_decoders.read_gated(config, "gelu_tanh"), norm)
+    return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, embedding=EMBEDDING)
+
+
+def gemma2_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; the model of 46 layers has a scale of its own."""
+    shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
+    rope, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window", 4096)
+    config.expect("rope.freq_base_swa", rope.base)
+    blocks = []
+    for slides in gguf_decoders.read_slides(config, shape.n_layers, 2):
+        attn = spec.MultiHead(
+            **shape.heads, mask=spec.SlidingMask(window=window) if slides else spec.CausalMask(), positions=rope,
+            soft_cap=config.number("attn_logit_softcapping", 50.0),
+            scale=(shape.d_model // shape.n_heads) ** -0.5 if shape.n_layers == 46 else "auto",
+        )  # fmt: skip
+        blocks.append(sandwich(attn, gguf_decoders.read_gated(config, "gelu_tanh"), norm))
+    head = spec.LanguageHead(soft_cap=config.number("final_logit_softcapping", 30.0))
+    return gguf_decoders.decoder(config, blocks, norm, head, EMBEDDING)
+
+
+def gemma2_keys(record: spec.Model) -> dict[str, Any]:
+    """A spec to keys of a GGUF file."""
+    return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 2)
+
+
+def rules(record: spec.Model) -> list[Rule]:
+    """Tensor names in GGUF."""
+    return table_rules(record, gguf_decoders.AFTER)
+
+
+GEMMA = (Gguf("gemma", gemma_spec, rules),)
+GEMMA2 = (Gguf("gemma2", gemma2_spec, rules, gemma2_keys),)
+FAMILIES = ()
+"""Their folders, and with them these files, are the families of `gemma`."""
