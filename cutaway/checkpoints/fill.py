@@ -159,7 +159,7 @@ def put(
         _check(source, own, source.shape(own), tuple(target.shape))
         stored = source.read(own, None if source.dtype(own) == dtype else _room(places, name, target, dtype))
         check_finite(stored, own, source.where)
-        _assign(model, name, stored)
+        assign(model, name, stored)
         return
     try:
         stored = source.read(own)
@@ -173,7 +173,7 @@ def put(
     for name, piece in pieces.items():
         _check(source, own, tuple(piece.shape), tuple(targets[name].shape))
         as_is = piece.dtype == dtype and piece.is_contiguous()
-        _assign(model, name, piece if as_is else _room(places, name, piece, dtype).copy_(piece))
+        assign(model, name, piece if as_is else _room(places, name, piece, dtype).copy_(piece))
 
 
 def _room(places: Mapping[str, Tensor], name: str, like: Tensor, dtype: torch.dtype) -> Tensor:
@@ -185,7 +185,8 @@ def _check(source: Source, own: str, got: tuple[int, ...], wanted: tuple[int, ..
         raise CheckpointError(f"{source.where}: {own} has shape {got}, the configuration asks for {wanted}")
 
 
-def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
+def assign(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Put a tensor in the place of a parameter."""
     path, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(path), leaf, nn.Parameter(tensor))
 

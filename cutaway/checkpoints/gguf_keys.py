@@ -141,7 +141,7 @@ def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
             }  # fmt: skip
             if scaling.attention_factor != "auto":
                 keys["rope.scaling.attn_factor"] = scaling.attention_factor / (0.1 * math.log(scaling.factor) + 1)
-        case spec.LongRopeScaling() as scaling if scaling.short_factors == scaling.long_factors:
+        case spec.LongRopeScaling(attention_factor=1.0) as scaling if scaling.short_factors == scaling.long_factors:
             keys["rope_freqs"] = list(scaling.short_factors)
         case spec.LongRopeScaling() as scaling:
             keys |= {

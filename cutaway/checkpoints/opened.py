@@ -19,7 +19,7 @@ from cutaway.checkpoints.fill import Match, Source, fill, match
 from cutaway.checkpoints.gguf import GGUF
 from cutaway.checkpoints.gguf_keys import FACTORS
 from cutaway.checkpoints.rules import Rule, same
-from cutaway.checkpoints.weights import open_weights
+from cutaway.checkpoints.weights import check_finite, open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build
 from cutaway.tokenizers.from_gguf import from_gguf
@@ -27,6 +27,9 @@ from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Opened", "open_checkpoint"]
+
+DROP_AFTER = 1 << 26
+"""Bytes read one by one before their memory is given back."""
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Opened:
     renamed: Callable[[str], str] = str
     file: GGUF | None = None
     _last: tuple[str, dict[str, Tensor]] = field(default=("", {}), repr=False)
+    _n_read: int = 0
 
     @cached_property
     def source(self) -> Source:
@@ -57,6 +61,11 @@ class Opened:
     def match(self) -> Match:
         """Which tensor of the checkpoint each of ours is. Raises CheckpointError for missing and unknown ones."""
         return match(self.record, self.source, self.rules, self.ignored, self.renamed)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Our weights by name, with their shapes."""
+        return spec.weights(self.record)
 
     @cached_property
     def _by_ours(self) -> dict[str, tuple[str, Rule]]:
@@ -71,15 +80,36 @@ class Opened:
         return self.source.dtype(self.origin(name)[0])
 
     def read(self, name: str) -> Tensor:
-        """One of our weights in the stored type; it may lie on the file's own memory."""
+        """One of our weights in the stored type; it may lie on the file's own memory, which is given back in time.
+
+        Raises CheckpointError for another shape than the spec's and for a NaN or an infinity.
+        """
         own, rule = self.origin(name)
         if self._last[0] != own:
-            self._last = (own, rule.read(self.source.read(own)))
+            if self._n_read > DROP_AFTER:
+                self.drop()
+            stored = self.source.read(own)
+            check_finite(stored, own, self.source.where)
+            self._last = (own, self._pieces(own, rule, stored))
+            self._n_read += stored.nbytes
         return self._last[1][name]
+
+    def _pieces(self, own: str, rule: Rule, stored: Tensor) -> dict[str, Tensor]:
+        wanted = {name: self.shapes[name] for name in rule.ours}
+        try:
+            pieces = rule.read(stored)
+        except (RuntimeError, ValueError):
+            pieces = {}
+        if {name: tuple(piece.shape) for name, piece in pieces.items()} != wanted:
+            raise CheckpointError(
+                f"{self.source.where}: {own} has shape {tuple(stored.shape)}, the configuration asks for "
+                + ", ".join(f"{name} {shape}" for name, shape in wanted.items())
+            )
+        return pieces
 
     def drop(self) -> None:
         """Forget what was read; a tensor that is still held is read again where it is used."""
-        self._last = ("", {})
+        self._last, self._n_read = ("", {}), 0
         self.source.drop()
 
     def load(self, dtype: torch.dtype = torch.float32) -> Transformer:

@@ -34,6 +34,9 @@ class Weights(Mapping[str, Array]):
         self.used.add(self.prefix + name)
         return array
 
+    def __contains__(self, name: object) -> bool:
+        return f"{self.prefix}{name}" in self.arrays
+
     def __iter__(self) -> Iterator[str]:
         return (name.removeprefix(self.prefix) for name in self.arrays if name.startswith(self.prefix))
 

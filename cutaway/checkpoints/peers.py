@@ -1,0 +1,115 @@
+"""The same ids in other programs, where they are installed: transformers for folders, llama.cpp for GGUF files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutaway import spec
+from cutaway.checkpoints.opened import Opened
+
+TOLERANCE = 1e-3
+"""How far logits may be apart, as a share of the largest one, where both compute in float32."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What a peer said: the worst difference of the logits and at how many positions the likeliest token is the same.
+
+    `exact`: both compute in float32 from the same numbers, so the difference decides; else (llama.cpp rounds what it
+    multiplies with packed weights) only positions count whose two likeliest tokens are further apart than that
+    difference. `said` tells why a peer was not asked or failed; such a one does not count.
+    """
+
+    name: str
+    said: str = ""
+    worst: float = 0.0
+    largest: float = 0.0
+    n_same: int = 0
+    n_sure: int = 0
+    exact: bool = True
+
+    @property
+    def agrees(self) -> bool:
+        if self.said:
+            return True
+        if self.exact:
+            return self.worst <= TOLERANCE * max(1.0, self.largest)
+        return self.n_same == self.n_sure
+
+
+def ask_peers(opened: Opened, ids: list[int], logits: Tensor) -> list[Peer]:
+    """What each installed peer that reads this format makes of the ids."""
+    if opened.format == "hf" and importlib.util.find_spec("transformers"):
+        return [_asked("transformers", _transformers, opened, ids, logits)]
+    if opened.format == "gguf" and importlib.util.find_spec("llama_cpp"):
+        return [_asked("llama_cpp_python", _llama_cpp, opened, ids, logits)]
+    return []
+
+
+def _asked(package: str, ask: Any, opened: Opened, ids: list[int], logits: Tensor) -> Peer:
+    name = f"{package} {importlib.metadata.version(package)}"
+    needed = 4 * sum(np.prod(shape, dtype=float) for shape in opened.shapes.values())
+    if (free := _free_memory()) is not None and needed > 0.8 * free:
+        return Peer(name, f"not asked: it would need {needed / 1e9:.1f} GB, of which {free / 1e9:.1f} are free")
+    try:
+        theirs = np.asarray(ask(opened, ids), np.float64)
+    except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and that is no fault of the checkpoint
+        return Peer(name, f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+    ours = logits.double().numpy().reshape(-1, logits.shape[-1])
+    theirs = theirs.reshape(-1, theirs.shape[-1])
+    if ours.shape != theirs.shape:
+        return Peer(name, f"not comparable: it gives {theirs.shape}, the checkpoint here {ours.shape}")
+    apart, largest = np.abs(ours - theirs), float(np.abs(theirs).max())
+    top = np.sort(theirs, -1)
+    sure = (top[:, -1] - top[:, -2] > 2 * apart.max(-1)) if theirs.shape[-1] > 1 else np.ones(len(theirs), bool)
+    same = (ours.argmax(-1) == theirs.argmax(-1)) & sure
+    return Peer(name, "", float(apart.max()), largest, int(same.sum()), int(sure.sum()), opened.format == "hf")
+
+
+def _transformers(opened: Opened, ids: list[int]) -> Any:
+    """Logits (or what the class of the folder gives), code of the folder never run."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(opened.path, trust_remote_code=False, local_files_only=True)
+    cls = getattr(transformers, (config.architectures or ["AutoModel"])[0])
+    quiet = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model = cls.from_pretrained(
+            opened.path, dtype=torch.float32, local_files_only=True, use_safetensors=True
+        ).eval()
+    finally:
+        transformers.utils.logging.set_verbosity(quiet)
+    given = {"input_ids": torch.tensor([ids])}
+    if isinstance(opened.record, spec.EncoderDecoder):
+        given["decoder_input_ids"] = given["input_ids"]
+    with torch.no_grad():
+        out = model(**given)
+    return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
+
+
+def _llama_cpp(opened: Opened, ids: list[int]) -> Any:
+    import llama_cpp
+
+    model = llama_cpp.Llama(
+        str(opened.path), n_ctx=len(ids) + 8, n_batch=len(ids), logits_all=True, verbose=False,
+        n_threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None,
+    )  # fmt: skip
+    model.eval(ids)
+    return np.array(model.scores[: len(ids)])
+
+
+def _free_memory() -> float | None:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
