@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,35 +13,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.checkpoints.opened import Opened
-
-TOLERANCE = 1e-3
-"""How far logits may be apart, as a share of the largest one, where both compute in float32."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """What a peer said: the worst difference of the logits and at how many positions the likeliest token is the same.
-
-    `exact`: both compute in float32 from the same numbers, so the difference decides; else (llama.cpp rounds what it
-    multiplies with packed weights) only positions count whose two likeliest tokens are further apart than that
-    difference. `said` tells why a peer was not asked or failed; such a one does not count.
-    """
-
-    name: str
-    said: str = ""
-    worst: float = 0.0
-    largest: float = 0.0
-    n_same: int = 0
-    n_sure: int = 0
-    exact: bool = True
-
-    @property
-    def agrees(self) -> bool:
-        if self.said:
-            return True
-        if self.exact:
-            return self.worst <= TOLERANCE * max(1.0, self.largest)
-        return self.n_same == self.n_sure
+from cutaway.checkpoints.parity import Peer
 
 
 def ask_peers(opened: Opened, ids: list[int], logits: Tensor) -> list[Peer]:
@@ -78,17 +49,17 @@ def _transformers(opened: Opened, ids: list[int]) -> Any:
     """Logits (or what the class of the folder gives), code of the folder never run."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(opened.path, trust_remote_code=False, local_files_only=True)
-    cls = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-    quiet = transformers.utils.logging.get_verbosity()
+    verbosity = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
+        config = transformers.AutoConfig.from_pretrained(opened.path, trust_remote_code=False, local_files_only=True)
+        cls = getattr(transformers, (config.architectures or ["AutoModel"])[0])
         model = cls.from_pretrained(
             opened.path, dtype=torch.float32, local_files_only=True, use_safetensors=True
         ).eval()
     finally:
-        transformers.utils.logging.set_verbosity(quiet)
+        transformers.utils.logging.set_verbosity(verbosity)
     given = {"input_ids": torch.tensor([ids])}
     if isinstance(opened.record, spec.EncoderDecoder):
         given["decoder_input_ids"] = given["input_ids"]

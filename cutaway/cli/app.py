@@ -141,9 +141,24 @@ def convert(
     show_convert(model, out, json, to=to, dtype=dtype.upper(), family=family)
 
 
+@app.command
+def verify(model: str = "smollm2", /, *, peers: bool = True, json: Json = False) -> None:
+    """Compare a checkpoint, layer by layer, with the float64 reference and with the peers that are installed.
+
+    The record is kept beside the cache; the exit status is 1 where something is too far apart.
+
+    Parameters
+    ----------
+    peers: ask transformers (for folders) or llama.cpp (for GGUF files) too, where they are installed
+    """
+    from cutaway.cli.verify import show_verify
+
+    sys.exit(0 if show_verify(model, peers, json) else 1)
+
+
 @app.command(name="list")
 def list_models(*, json: Json = False) -> None:
-    """Known models and presets."""
+    """Known models, what was verified on this machine, and the presets."""
     from cutaway.cli.show import show_list
 
     show_list(json)

@@ -14,6 +14,7 @@ from cutaway import spec
 from cutaway.checkpoints.pull import KNOWN, find
 from cutaway.cli.models import spec_of
 from cutaway.cli.output import change, console, print_json, scaled
+from cutaway.cli.verify import state_words, verified_models
 from cutaway.spec import words
 from cutaway.spec.facts import block_facts, compared
 from cutaway.spec.source import source
@@ -143,11 +144,18 @@ def _two(aspect: str, before: str, after: str) -> None:
 
 
 def show_list(as_json: bool) -> None:
-    """Known models, whether they are here, and the presets."""
+    """Known models and whether they are here, what was verified on this machine, and the presets."""
     models = {name: {"about": known.about, "here": find(name) is not None} for name, known in KNOWN.items()}
+    checked = verified_models()
     if as_json:
-        print_json({"models": models, "presets": list(spec.names())})
+        print_json({"models": models, "verified": checked, "presets": list(spec.names())})
         return
     for name, entry in models.items():
-        print(f"{name:10} {'here   ' if entry['here'] else 'not yet'} {entry['about']}")
-    print("presets:", ", ".join(spec.names()))
+        _wrapped(f"{name:10} {'here   ' if entry['here'] else 'not yet'} {entry['about']}", 19)
+    for entry in checked:
+        print(f"{entry['path']}\n{'':10} {entry['family']}, {state_words(entry)}")
+    _wrapped(f"presets: {', '.join(spec.names())}", 9)
+
+
+def _wrapped(text: str, indent: int) -> None:
+    print("\n".join(textwrap.wrap(text, 80, subsequent_indent=" " * indent)))
