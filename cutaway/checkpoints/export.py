@@ -22,8 +22,6 @@ __all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
 UNFIT = (CheckpointError, SpecError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What a translation may raise for a spec of another kind than its own."""
 LISTED = 8
-MOST_READ = "llama"
-"""The name under which the most programs read a model."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
     """Keys of GGUF and tensors for a spec; `prefer` is the architecture that is tried first."""
     each = [
         Translation(
-            (gguf.architecture,), gguf.to_keys, lambda config, gguf=gguf: _read_gguf(gguf, config), gguf.rules, 1e-7
+            (gguf.architecture,), gguf.to_keys, lambda config, gguf=gguf: _read_gguf(gguf, config), gguf.rules, 2e-7
         )
         for family in families()
         for gguf in family.gguf
@@ -103,24 +101,22 @@ def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
 
 
 def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, way: Way) -> Target:
-    """The preferred translation in any form, or the one that most programs read, else the first form that one has."""
-    every_form, nearest = list(forms(record, way)), []
-    for name in (prefer, MOST_READ):
-        for form in every_form:
-            answers = (_try(form, each) for each in all_ if name in each.names)
-            target = next((answer for answer in answers if isinstance(answer, Target)), None)
-            if target is not None:
-                return target
-    for form in every_form:
-        found: list[Target] = []
-        for each in all_:
+    """The target that was preferred; else one that many programs read, in the form with the fewest changes."""
+    ordered = sorted(all_, key=lambda each: prefer not in each.names)
+    common = {name for family in families() if family.gguf for name in family.model_types}
+    found: list[Target] = []
+    nearest: list[str] = []
+    for form in forms(record, way):
+        for each in ordered:
             answer = _try(form, each)
             if isinstance(answer, Target):
+                if prefer in each.names:
+                    return answer
                 found.append(answer)
             elif not form.said and answer and (not nearest or len(answer) < len(nearest)):
                 nearest = [f"nearest is {each.names[0]}, but " + answer[0], *answer[1:]]
-        if found:  # several may hold it: take the one that says it in the fewest words
-            return min(found, key=lambda target: len(target.config))
+    if found:
+        return min(found, key=lambda one: (one.label not in common, len(one.form.said), len(one.config)))
     reason = "; ".join(_shortened(nearest)) if nearest else "none is a model of this kind"
     raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
 

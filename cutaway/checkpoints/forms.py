@@ -14,7 +14,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.models import build
 from cutaway.parts.norms import RMSNorm
-from cutaway.parts.positions import rope_factor, rope_frequencies
+from cutaway.parts.positions import rope_frequencies
 
 Change = Callable[[Tensor], Tensor]
 Way = Callable[["Form"], "Form | None"]
@@ -130,11 +130,11 @@ def _plus(x: Tensor, step: float) -> Tensor:
 
 
 def listed_divisors(form: Form) -> Form | None:
-    """Llama 3's scaling as the list of its divisors, and LongRoPE's factor on cos and sin as a number."""
+    """Llama 3's scaling as the list of its divisors."""
     record = spec.mapped(form.record, lambda value: _listed(value, form.record))
     if record == form.record:
         return None
-    return Form(record, form.changes, (*form.said, "RoPE's scaling as numbers"))
+    return Form(record, form.changes, (*form.said, "RoPE's scaling as a list of divisors"))
 
 
 def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
@@ -150,8 +150,6 @@ def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
                 short_factors=divisors, long_factors=divisors, original_length=length, factor=1.0, attention_factor=1.0
             )
             return value.replace(positions=rope.replace(scaling=listed))
-        case spec.RoPE(scaling=spec.LongRopeScaling() as scaling):
-            return value.replace(scaling=scaling.replace(factor=1.0, attention_factor=rope_factor(value)))
     return value
 
 

@@ -139,9 +139,10 @@ def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
                 "rope.scaling.original_context_length": scaling.original_length,
                 "rope.scaling.yarn_beta_fast": scaling.beta_fast, "rope.scaling.yarn_beta_slow": scaling.beta_slow,
             }  # fmt: skip
-            if scaling.attention_factor != "auto":
-                keys["rope.scaling.attn_factor"] = scaling.attention_factor / (0.1 * math.log(scaling.factor) + 1)
-        case spec.LongRopeScaling(attention_factor=1.0) as scaling if scaling.short_factors == scaling.long_factors:
+            beside = spec.attention_factor(scaling) / spec.yarn_mscale(scaling.factor, 1.0)
+            if not math.isclose(beside, 1.0, rel_tol=1e-9):
+                keys["rope.scaling.attn_factor"] = beside
+        case spec.LongRopeScaling() as scaling if _is_one_list(scaling):
             keys["rope_freqs"] = list(scaling.short_factors)
         case spec.LongRopeScaling() as scaling:
             keys |= {
@@ -150,6 +151,9 @@ def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
                 "rope_factors_short": list(scaling.short_factors),
                 "rope_factors_long": list(scaling.long_factors),
             }
-            if scaling.attention_factor != "auto":
-                keys["rope.scaling.attn_factor"] = scaling.attention_factor
+            keys["rope.scaling.attn_factor"] = spec.attention_factor(scaling)
     return keys
+
+
+def _is_one_list(scaling: spec.LongRopeScaling) -> bool:
+    return scaling.short_factors == scaling.long_factors and spec.attention_factor(scaling) == 1.0

@@ -8,7 +8,6 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.names import Names
 from cutaway.checkpoints.rope_config import read_rope, write_rope
-from cutaway.parts.positions import yarn_mscale
 
 LATENT: Names = {
     "blocks.*.attn.q_down": "model.layers.*.self_attn.q_a_proj",
@@ -28,7 +27,7 @@ def read_latent(config: Config, interleaved: bool) -> spec.Latent:
     config.expect("num_key_value_heads", n_heads, None)
     rope = read_rope(config, turned, layout="interleaved" if interleaved else "halves")
     scaling = rope.scaling
-    factor = yarn_mscale(scaling.factor, scaling.mscale_all_dim) if isinstance(scaling, spec.YarnScaling) else 1.0
+    factor = spec.yarn_mscale(scaling.factor, scaling.mscale_all_dim) if isinstance(scaling, spec.YarnScaling) else 1.0
     norm = spec.RMSNorm(eps=1e-6)  # rms_norm_eps is not read here
     return spec.Latent(
         n_heads=n_heads,

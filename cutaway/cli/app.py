@@ -147,9 +147,8 @@ def verify(model: str = "smollm2", /, *, peers: bool = True, json: Json = False)
 
     The record is kept beside the cache; the exit status is 1 where something is too far apart.
 
-    Parameters
-    ----------
-    peers: ask transformers (for folders) or llama.cpp (for GGUF files) too, where they are installed
+    :param model: a known name, a folder, a .gguf file, or a name on the hub
+    :param peers: ask transformers (for folders) or llama.cpp (for GGUF files) too, where they are installed
     """
     from cutaway.cli.verify import show_verify
 

@@ -165,24 +165,7 @@ def rope_frequencies(record: spec.RoPE, rotary_dim: int, length: int) -> tuple[f
 def rope_factor(record: spec.RoPE) -> float:
     """What cos and sin are multiplied by: 1 but for YaRN and LongRoPE."""
     scaling = record.scaling
-    if isinstance(scaling, spec.YarnScaling):
-        if scaling.attention_factor != "auto":
-            return scaling.attention_factor
-        if scaling.mscale and scaling.mscale_all_dim:
-            return yarn_mscale(scaling.factor, scaling.mscale) / yarn_mscale(scaling.factor, scaling.mscale_all_dim)
-        return yarn_mscale(scaling.factor, 1.0)
-    if isinstance(scaling, spec.LongRopeScaling):
-        if scaling.attention_factor != "auto":
-            return scaling.attention_factor
-        if scaling.factor <= 1:
-            return 1.0
-        return math.sqrt(1 + math.log(scaling.factor) / math.log(scaling.original_length))
-    return 1.0
-
-
-def yarn_mscale(factor: float, mscale: float) -> float:
-    """0.1 mscale ln(factor) + 1, and 1 for factors up to 1."""
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+    return spec.attention_factor(scaling) if isinstance(scaling, (spec.YarnScaling, spec.LongRopeScaling)) else 1.0
 
 
 def _llama3(frequency: float, scaling: spec.Llama3Scaling) -> float:

@@ -76,6 +76,8 @@ from cutaway.spec.positions import (
     Sinusoidal,
     T5Buckets,
     YarnScaling,
+    attention_factor,
+    yarn_mscale,
 )
 from cutaway.spec.presets import about, names, preset
 from cutaway.spec.record import Record
@@ -148,6 +150,7 @@ __all__ = [
     "VectorHead",
     "YarnScaling",
     "about",
+    "attention_factor",
     "check",
     "count",
     "differences",
@@ -174,4 +177,5 @@ __all__ = [
     "to_json",
     "to_toml",
     "weights",
+    "yarn_mscale",
 ]

@@ -15,7 +15,7 @@ from cutaway.spec.feedforward import MixtureOfExperts
 from cutaway.spec.generation import Generation
 from cutaway.spec.head import LanguageHead, Transform
 from cutaway.spec.model import Decoder, Dropout, Encoder, Model, PrefixDecoder, Side, expand
-from cutaway.spec.positions import RoPE
+from cutaway.spec.positions import LongRopeScaling, RoPE, YarnScaling, attention_factor
 from cutaway.spec.record import Record
 
 M = TypeVar("M", bound=Record)
@@ -107,6 +107,10 @@ def _written_out(value: Record, d_model: int) -> Record:
         case Latent():
             scale = sizes(value, d_model).scale
             return value.replace(scale=scale, positions=_turned(value.positions, value.rope_dim))
+        case YarnScaling():
+            return value.replace(attention_factor=attention_factor(value), mscale=0.0, mscale_all_dim=0.0)
+        case LongRopeScaling():
+            return value.replace(attention_factor=attention_factor(value), factor=1.0)
         case TokenEmbedding():
             factor = d_model**0.5 if value.factor == "sqrt_d_model" else value.factor
             return value.replace(factor=factor, width=d_model if value.width == "d_model" else value.width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -128,6 +129,24 @@ class LongRopeScaling(Record):
     original_length: Count
     factor: Positive
     attention_factor: Positive | Literal["auto"] = "auto"
+
+
+def attention_factor(scaling: YarnScaling | LongRopeScaling) -> float:
+    """What cos and sin are multiplied by, with every `auto` worked out."""
+    if scaling.attention_factor != "auto":
+        return scaling.attention_factor
+    if isinstance(scaling, LongRopeScaling):
+        if scaling.factor <= 1:
+            return 1.0
+        return math.sqrt(1 + math.log(scaling.factor) / math.log(scaling.original_length))
+    if scaling.mscale and scaling.mscale_all_dim:
+        return yarn_mscale(scaling.factor, scaling.mscale) / yarn_mscale(scaling.factor, scaling.mscale_all_dim)
+    return yarn_mscale(scaling.factor, 1.0)
+
+
+def yarn_mscale(factor: float, mscale: float) -> float:
+    """0.1 mscale ln(factor) + 1, and 1 for factors up to 1."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 RopeScaling = Annotated[

@@ -11,7 +11,6 @@ from cutaway.checkpoints.forms import forms
 from cutaway.models import build
 
 LLAMA3 = spec.Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=32)
-LONG = spec.LongRopeScaling(short_factors=(1.0,) * 8, long_factors=(3.0,) * 8, factor=4.0, original_length=32)
 
 
 def variant(**attention):
@@ -34,7 +33,6 @@ SPECS = {
         variant(positions=rope()), lambda v: v.replace(gain="one_plus") if isinstance(v, spec.RMSNorm) else v
     ),
     "llama 3": variant(positions=rope(scaling=LLAMA3)),
-    "longrope": variant(positions=rope(scaling=LONG)),
     "no rotation": variant(positions=spec.NoPositions()),
 }  # fmt: skip
 
@@ -64,7 +62,7 @@ def test_every_form_computes_the_same(name):
         changed = {key: form.weight(key, value) for key, value in state.items()}
         assert (logits(form.record, changed, ids) - wanted).abs().max() < 2e-6, form.said
         said |= set(form.said)
-    expected = {"no rotation": 1, "llama 3": 3, "longrope": 3}
+    expected = {"no rotation": 1, "llama 3": 3}
     assert len(said) == expected.get(name, 2), said
 
 

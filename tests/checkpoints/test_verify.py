@@ -18,7 +18,7 @@ from cutaway.checkpoints.by_layer import Float64, by_layer
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.parity import Layer, Parity, Peer, marks, records
 from cutaway.checkpoints.verify import verify
-from cutaway.cli.app import main
+from cutaway.cli import main
 from cutaway.models import build
 from cutaway.parts import norms
 from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
@@ -137,9 +137,6 @@ def test_weights_as_float64():
         weights["nothing"]
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts")
-
-
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs a command in this process; what it printed, and its exit status."""
@@ -184,7 +181,7 @@ def test_the_command_ends_with_1_where_something_is_wrong(llama, run, monkeypatc
 MEMORY = """
 import resource, sys
 from cutaway.checkpoints.verify import verify
-from cutaway.cli.app import main
+from cutaway.cli import main
 verify(sys.argv[2], with_peers=False)  # everything is imported and warm
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert verify(sys.argv[1], with_peers=False).verified
