@@ -105,7 +105,7 @@ def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, wa
     ordered = sorted(all_, key=lambda each: prefer not in each.names)
     common = {name for family in families() if family.gguf for name in family.model_types}
     found: list[Target] = []
-    nearest: list[str] = []
+    unfit: list[tuple[bool, int, list[str]]] = []
     for form in forms(record, way):
         for each in ordered:
             answer = _try(form, each)
@@ -113,11 +113,12 @@ def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, wa
                 if prefer in each.names:
                     return answer
                 found.append(answer)
-            elif not form.said and answer and (not nearest or len(answer) < len(nearest)):
-                nearest = [f"nearest is {each.names[0]}, but " + answer[0], *answer[1:]]
+            elif answer:
+                words = [f"nearest is {each.names[0]}, but {answer[0]}", *answer[1:]]
+                unfit.append((prefer not in each.names, len(answer), words))
     if found:
         return min(found, key=lambda one: (one.label not in common, len(one.form.said), len(one.config)))
-    reason = "; ".join(_shortened(nearest)) if nearest else "none is a model of this kind"
+    reason = "; ".join(_shortened(min(unfit)[2])) if unfit else "none is a model of this kind"
     raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
 
 
@@ -131,6 +132,8 @@ def _try(form: Form, each: Translation) -> Target | list[str]:
         back = each.read(config)
         differing = spec.differences(form.record, back, each.tolerance)
     except UNFIT:
+        return []
+    if differing and differing[0][0] == "kind":
         return []
     if differing:
         return [f"{where} is {_word(ours)}, there {_word(theirs)}" for where, ours, theirs in differing]
