@@ -13,6 +13,7 @@ from cutaway.errors import SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
 app.command("cutaway.cli.lab:app", name="lab", help="The lab in the browser, and its labs from the terminal.")
+app.command("cutaway.cli.trace:app", name="trace", help="Look inside a model while it reads a text.")
 app.command("cutaway.cli.learn:app", name="learn", help="Exercises: write the parts yourself, checked on hidden cases.")
 specs = cyclopts.App(name="spec", help="Check, print or count a model's description.")
 app.command(specs)

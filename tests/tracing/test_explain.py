@@ -1,0 +1,148 @@
+"""Explanations: sums that must come out, ends that must meet, and heads whose kind is known beforehand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutaway import build, load, preset, spec
+from cutaway.errors import InputError
+from cutaway.parts.step import Given
+from cutaway.tracing.attribution import attribute
+from cutaway.tracing.edit import edit, knock_out
+from cutaway.tracing.heads import copy_accuracy, entropy, head_scores, patterns, rollout
+from cutaway.tracing.lens import logit_lens, stream_sizes, token_losses
+from cutaway.tracing.record import record
+from cutaway.tracing.tables import Table, report
+
+IDS = torch.tensor([[5, 3, 9, 1, 7]])
+
+
+def drawn(name, **settings):
+    torch.manual_seed(1)
+    model = build(spec.set_values(preset(name), settings), seed=0, dtype=torch.float64).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def test_the_lens_ends_at_the_model_itself():
+    model = drawn("modern-tiny")
+    lens = logit_lens(model, IDS)
+    torch.testing.assert_close(lens.log_probabilities[-1], model(IDS)[0].float().log_softmax(-1))
+    best = int(model(IDS)[0, -1].argmax())
+    assert int(lens.ranks(best)[-1]) == 0
+    table = lens.table([f"<{i}>" for i in range(model.spec.vocab_size)])
+    assert table.rows[-1][0] == "blocks.1"
+    assert table.rows[-1][1].startswith(f"'<{best}>'")
+
+
+def test_token_losses_are_those_of_cross_entropy():
+    model = drawn("modern-tiny")
+    wanted = torch.nn.functional.cross_entropy(model(IDS)[0, :-1], IDS[0, 1:], reduction="none")
+    torch.testing.assert_close(token_losses(model, IDS), wanted)
+
+
+@pytest.mark.parametrize("by", ["branch", "head", "neuron"])
+@pytest.mark.parametrize("name", ["modern-tiny", "gpt2-tiny", "textbook-tiny"])
+def test_attributions_sum_to_the_logit(name, by):
+    model = drawn(name)
+    found = attribute(model, IDS, token=11, position=2, by=by)
+    assert float(found.values.sum()) == pytest.approx(float(model(IDS)[0, 2, 11]), rel=1e-9)
+    assert len(found.labels) == len(set(found.labels)) == len(found.values)
+    if by == "head":
+        assert sum(".attn.head." in label for label in found.labels) == sum(
+            branch.part.n_heads for block in model.spec.blocks for branch in block.branches if branch.name == "attn"
+        )
+
+
+def test_a_part_that_adds_nothing_is_given_nothing():
+    model = drawn("modern-tiny")
+    model.blocks[1].attn.o_proj.weight.zero_()
+    found = attribute(model, IDS, token=11)
+    assert float(found.values[found.labels.index("blocks.1.attn")]) == 0.0
+    assert float(found.values[found.labels.index("blocks.0.attn")]) != 0.0
+
+
+def test_a_norm_on_the_sum_is_refused():
+    with pytest.raises(InputError, match="no sum of parts"):
+        attribute(drawn("bert-tiny"), IDS)
+    model = build(preset("original-2017-tiny"), seed=0, dtype=torch.float64).eval()
+    given = Given(memory=model.encode(IDS))
+    with pytest.raises(InputError, match="no sum of parts"):
+        attribute(model, IDS, given=given)
+    lens = logit_lens(model, IDS, given)
+    torch.testing.assert_close(lens.log_probabilities[-1], model(IDS, given)[0].float().log_softmax(-1))
+
+
+def test_head_scores_know_a_head_made_to_look_at_the_previous_token():
+    weights = torch.zeros(1, 1, 2, 6, 6)
+    weights[0, 0, 0] = torch.eye(6).roll(1, 0)
+    weights[0, 0, 1, :, 0] = 1
+    assert entropy(weights).abs().max() == 0
+    flow = rollout(weights)
+    torch.testing.assert_close(flow.sum(-1), torch.ones(1, 6))
+    assert entropy(torch.full((4,), 0.25)) == pytest.approx(torch.log(torch.tensor(4.0)).item())
+
+
+def test_stream_sizes_and_tables():
+    model = drawn("modern-tiny")
+    with record(model, "blocks.*.resid_post", "blocks.*.update") as run:
+        model(IDS)
+    table = stream_sizes(run)
+    wanted = float(run["blocks.0.resid_post"].square().mean().sqrt())
+    assert dict(table.rows)["blocks.0.resid_post"] == pytest.approx(wanted, rel=1e-5)
+    assert "blocks.0.resid_post" in str(table)
+    page = report("a & b", table, Table("t", ("x",), [("<script>",)]))
+    assert "<script>" not in page
+    assert "http" not in page
+    assert page.count("<table>") == 2
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    model = load("smollm2").model
+    return model.requires_grad_(False)
+
+
+@pytest.mark.slow
+def test_smollm2_attribution_sums_to_the_logit(smollm2):
+    ids = torch.tensor([[504, 3575, 282, 4649, 314]])
+    for by in ("branch", "head", "neuron"):
+        found = attribute(smollm2, ids, by=by)
+        assert float(found.values.sum()) == pytest.approx(float(smollm2(ids)[0, -1].max()), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_smollm2_has_induction_heads_and_copying_needs_them(smollm2):
+    scores = head_scores(smollm2, n_tokens=32, n_rows=2)
+    top = scores.top("induction", 10)
+    assert all(float(scores.scores["induction"][head]) > 0.3 for head in top[:3])
+    assert float(scores.scores["induction"].median()) < 0.05
+    print(scores.table())
+    worst, others = [], []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(100 + seed)
+        half = torch.randint(smollm2.spec.vocab_size, (2, 24), generator=generator)
+        ids = torch.cat((half, half), 1)
+        n_layers, n_heads = scores.scores["induction"].shape
+        rest = [divmod(int(i), n_heads) for i in torch.randperm(n_layers * n_heads, generator=generator)]
+        with edit(smollm2, knock_out(heads=top)):
+            worst.append(copy_accuracy(smollm2, ids))
+        with edit(smollm2, knock_out(heads=[head for head in rest if head not in top][:10])):
+            others.append(copy_accuracy(smollm2, ids))
+    gap = torch.tensor(others) - torch.tensor(worst)
+    half_width = 1.96 * float(gap.std()) / 20**0.5
+    means = sum(worst) / 20, sum(others) / 20
+    print(
+        f"without the top 10 {means[0]:.3f}, without 10 others {means[1]:.3f}, gap {gap.mean():.3f} ± {half_width:.3f}"
+    )
+    spread = [1.96 * float(torch.tensor(each).std()) / 20**0.5 for each in (worst, others)]
+    assert float(gap.mean()) >= 0.20
+    assert means[0] + spread[0] < means[1] - spread[1]
+
+
+def test_patterns_of_all_layers_are_rows_of_weights():
+    weights = patterns(drawn("modern-tiny"), IDS)
+    assert weights.shape == (2, 1, 4, 5, 5)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 4, 5))
