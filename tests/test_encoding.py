@@ -131,3 +131,13 @@ def test_an_empty_row_is_named():
     model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
     with pytest.raises(InputError, match="row 1: no tokens"):
         vectors(model, Rows([[3], []]))
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [([[0, 2, 1]], "types: 2, but the model has 2"), ([[0, -1, 1]], "types: -1"), ([[0]], "shape")],
+)
+def test_types_that_do_not_fit_are_named(types, message, tmp_path):
+    model = cutaway.load(folder_of("Model", tmp_path)).model
+    with pytest.raises(InputError, match=message):
+        model(torch.tensor([[5, 6, 7]]), cutaway.Given(types=torch.tensor(types)))

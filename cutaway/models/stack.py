@@ -26,7 +26,7 @@ class Stack(nn.Module):
         super().__init__()
         builder = Builder(d_model, dropout)
         self.vocab_size, self.context_length = record.vocab_size, record.context_length
-        self.pad_id = counted_pad(record.embedding)
+        self.pad_id, self.n_token_types = counted_pad(record.embedding), record.embedding.n_token_types
         self.embedding = build_embedding(record.embedding, d_model, record.vocab_size, dropout.embedding, shared)
         self.blocks = builder.blocks(record.blocks)
         self.relative_bias = builder.relative_bias
@@ -38,6 +38,8 @@ class Stack(nn.Module):
         end = ids.shape[1] + (0 if cache is None else cache.length)
         if self.context_length != "unlimited" and end > self.context_length and given.owners is None:
             raise InputError(f"ids: {end} tokens, but the model's context is {self.context_length}; shorten the text")
+        if given.types is not None:
+            check_types(given.types, ids, self.n_token_types)
         return begin(ids, given, cache, self.embedding.table.weight.dtype, self.pad_id)
 
     def run(self, step: Step, given: Given, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
@@ -69,3 +71,13 @@ def check_ids(ids: Tensor, vocab_size: int) -> None:
         low, high = (int(x) for x in ids.aminmax())
         if low < 0 or high >= vocab_size:
             raise InputError(f"ids: {low if low < 0 else high} is not in the vocabulary of {vocab_size} tokens")
+
+
+def check_types(types: Tensor, ids: Tensor, n_token_types: int) -> None:
+    """Token types are [B, T] whole numbers below the model's; a model without any is given none or zeros."""
+    if types.shape != ids.shape:
+        raise InputError(f"types: shape {tuple(types.shape)}, but ids have {tuple(ids.shape)}; give one a token")
+    low, high = (int(x) for x in types.aminmax())
+    if low < 0 or high >= max(n_token_types, 1):
+        wrong = low if low < 0 else high
+        raise InputError(f"types: {wrong}, but the model has {n_token_types} token types; count them from 0")

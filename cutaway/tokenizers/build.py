@@ -15,6 +15,8 @@ from cutaway.errors import CheckpointError
 __all__ = ["Pieces", "add_tokens", "byte_bpe", "piece_bpe", "surround", "unigram", "vocabulary", "word_piece"]
 
 SPACE = "▁"
+HIDDEN = "\N{WORD JOINER}"
+"""Stands before a piece that a text must not become: no text has it there."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,16 @@ def add_tokens(backend: tokenizers.Tokenizer, special: Sequence[str], ordinary: 
     backend.add_tokens([AddedToken(t, special=False, normalized=False) for t in ordinary])
 
 
-def surround(backend: tokenizers.Tokenizer, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Sets what `add_special_tokens` puts before and after a text (and after the second text of a pair)."""
+def surround(
+    backend: tokenizers.Tokenizer, before: Mapping[str, int], after: Mapping[str, int], twice: bool = False
+) -> None:
+    """Sets what `add_special_tokens` puts before and after a text (and after the second text of a pair).
+
+    The second text has the type 1; with `twice` all have type 0, and what ends the first text stands there twice.
+    """
     tokens = [{"id": role, "ids": [i], "tokens": [role]} for role, i in {**before, **after}.items()]
     single = [*before, "$A", *after]
-    pair = [*single, "$B:1", *(f"{role}:1" for role in after)]
+    pair = [*single, *after, "$B", *after] if twice else [*single, "$B:1", *(f"{role}:1" for role in after)]
     backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
 
 

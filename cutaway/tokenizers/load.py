@@ -11,13 +11,17 @@ import tokenizers
 
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers import build
+from cutaway.tokenizers.piece_files import read_piece_files
 from cutaway.tokenizers.pretokenizers import byte_level
-from cutaway.tokenizers.sentencepiece import read_model
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["from_folder"]
 
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+USUAL = {
+    "unk": ("[UNK]", "<unk>"), "pad": ("[PAD]", "<pad>"), "cls": ("[CLS]",), "sep": ("[SEP]",),
+    "mask": ("[MASK]", "<mask>"),
+}  # fmt: skip
 Settings = Mapping[str, Any]
 
 
@@ -39,7 +43,11 @@ def from_folder(folder: str | Path) -> Tokenizer | None:
         if backend.token_to_id(token["content"]) is None and backend.id_to_token(int(i)) is None:
             flags = {key: token[key] for key in ("special", "normalized", "lstrip", "rstrip") if key in token}
             backend.add_tokens([tokenizers.AddedToken(token["content"], **flags)])
-    special = {role: i for role in ROLES if (i := _id(backend, settings.get(f"{role}_token"))) is not None}
+            if backend.token_to_id(token["content"]) != int(i):
+                raise CheckpointError(f"{folder}: the added token {token['content']!r} cannot have the id {i}")
+    special = _usual(backend) | {
+        role: i for role in ROLES if (i := _id(backend, settings.get(f"{role}_token"))) is not None
+    }
     _obey_flags(backend, settings, special)
     return Tokenizer(backend, special, _templates(folder, settings))
 
@@ -54,9 +62,7 @@ def _backend(folder: Path, settings: Settings) -> tokenizers.Tokenizer | None:
         return _byte_bpe(path, folder / "merges.txt", settings)
     if (path := folder / "vocab.txt").is_file():
         return _word_piece(path, settings)
-    for path in sorted(folder.glob("*.model")):
-        return read_model(path)
-    return None
+    return read_piece_files(folder, settings)
 
 
 def _byte_bpe(vocab: Path, merges: Path, settings: Settings) -> tokenizers.Tokenizer:
@@ -72,7 +78,7 @@ def _byte_bpe(vocab: Path, merges: Path, settings: Settings) -> tokenizers.Token
         cut = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend = build.byte_bpe(ids, pairs, cut)  # pyrefly: ignore
     build.add_tokens(backend, _named(settings, ids))
-    _around_pair(backend, settings)
+    _around_pair(backend, settings, twice=True)
     return backend
 
 
@@ -98,11 +104,17 @@ def _word_piece(path: Path, settings: Settings) -> tokenizers.Tokenizer:
     return backend
 
 
-def _around_pair(backend: tokenizers.Tokenizer, settings: Settings) -> None:
+def _around_pair(backend: tokenizers.Tokenizer, settings: Settings, twice: bool = False) -> None:
     """A tokenizer that names a token for the class and one that separates puts them around a text."""
     before, after = (_id(backend, settings.get(f"{role}_token")) for role in ("cls", "sep"))
     if before is not None and after is not None:
-        build.surround(backend, {"cls": before}, {"sep": after})
+        build.surround(backend, {"cls": before}, {"sep": after}, twice)
+
+
+def _usual(backend: tokenizers.Tokenizer) -> dict[str, int]:
+    """Special tokens under the names that old folders take for granted."""
+    there = {token.content: i for i, token in backend.get_added_tokens_decoder().items() if token.special}
+    return {role: there[name] for role in ROLES for name in USUAL.get(role, ()) if name in there}
 
 
 def _obey_flags(backend: tokenizers.Tokenizer, settings: Settings, special: Mapping[str, int]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import tokenizers
@@ -14,22 +15,37 @@ import tokenizers
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers import build
 
-__all__ = ["read_model"]
+__all__ = ["Model", "read_model"]
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 UNIGRAM, BPE = 1, 2
 
 
-def read_model(path: Path) -> tokenizers.Tokenizer:
-    """A tokenizer from a `.model` file. Raises CheckpointError when it is damaged, or of a kind that cuts otherwise."""
+@dataclass(frozen=True)
+class Model:
+    """What a file says: its pieces, the control tokens among them, and whether it cuts by BPE or by unigram."""
+
+    pieces: build.Pieces
+    control: tuple[str, ...]
+    is_bpe: bool
+
+    def tokenizer(self, where: str) -> tokenizers.Tokenizer:
+        """A tokenizer that cuts as the file says."""
+        backend = (build.piece_bpe if self.is_bpe else build.unigram)(self.pieces, where)
+        build.add_tokens(backend, self.control)
+        return backend
+
+
+def read_model(path: Path) -> Model:
+    """A `.model` file. Raises CheckpointError when it is damaged, or of a kind that cuts otherwise."""
     try:
         return _read(path.read_bytes(), str(path))
     except (IndexError, OSError, UnicodeDecodeError, ValueError, struct.error) as error:
         raise CheckpointError(f"{path}: not a SentencePiece model that can be read ({error}); fetch it again") from None
 
 
-def _read(data: bytes, where: str) -> tokenizers.Tokenizer:
+def _read(data: bytes, where: str) -> Model:
     tokens, scores, types = [], [], []
     kind, unknown, normalizer = UNIGRAM, 0, {}
     for number, value in _fields(data):
@@ -57,9 +73,8 @@ def _read(data: bytes, where: str) -> tokenizers.Tokenizer:
         _bytes(normalizer.get(2, b"")),
         [token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
     )
-    backend = (build.unigram if kind == UNIGRAM else build.piece_bpe)(pieces, where)
-    build.add_tokens(backend, [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL])
-    return backend
+    control = tuple(token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL)
+    return Model(pieces, control, kind == BPE)
 
 
 def _bytes(value: bytes | int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from cutaway.errors import CheckpointError, InputError
+from cutaway.tokenizers.build import HIDDEN
 from cutaway.tokenizers.chat import ChatTemplate
 
 __all__ = ["Tokenizer"]
@@ -148,7 +149,17 @@ class Tokenizer:
 
     @cached_property
     def _literal(self) -> tokenizers.Tokenizer:
-        """A copy that sees no special tokens in a text (the switch belongs to the whole object, so two are needed)."""
-        copy = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        """A copy that sees no special tokens in a text (the switch belongs to the whole object, so two are needed).
+
+        Among unigram pieces they would be found all the same, as pieces, and are hidden.
+        """
+        data = json.loads(self.backend.to_str())
+        if data["model"]["type"] == "Unigram":
+            special = {token["content"] for token in data["added_tokens"] if token["special"]}
+            data["added_tokens"] = [token for token in data["added_tokens"] if not token["special"]]
+            for i, entry in enumerate(data["model"]["vocab"]):
+                if entry[0] in special or i == data["model"]["unk_id"]:
+                    entry[0] = HIDDEN + entry[0]
+        copy = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
         copy.encode_special_tokens = True
         return copy

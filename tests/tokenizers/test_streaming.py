@@ -25,12 +25,12 @@ def byte_level():
 @pytest.fixture(scope="session")
 def pieces():
     """A SentencePiece BPE with byte fallback, whose texts get a space in front."""
-    return Tokenizer(read_model(DATA / "bpe.model"), {"bos": 1, "eos": 2})
+    return Tokenizer(read_model(DATA / "bpe.model").tokenizer("bpe"), {"bos": 1, "eos": 2})
 
 
 @pytest.fixture(scope="session")
 def unigram():
-    return Tokenizer(read_model(DATA / "unigram.model"), {"eos": 1})
+    return Tokenizer(read_model(DATA / "unigram.model").tokenizer("unigram"), {"eos": 1})
 
 
 def streamed(stream: Stream, ids: list[int]) -> list[str]:

@@ -65,7 +65,7 @@ def test_each_way_of_cutting_finds_a_name_that_cuts_alike(small, name):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_sentencepiece(kind):
-    backend = read_model(DATA / f"{kind}.model")
+    backend = read_model(DATA / f"{kind}.model").tokenizer(kind)
     special = {"bpe": {"unk": 0, "bos": 1, "eos": 2}, "unigram": {"pad": 0, "eos": 1, "unk": 2}}[kind]
     if kind == "bpe":
         backend.add_tokens([tokenizers.AddedToken("<user>", normalized=False)])

@@ -113,7 +113,7 @@ def test_sentencepiece_models_cut_as_sentencepiece_does(kind, spm, tmp_path):
 
 def pieces_of(kind):
     """The metadata that a GGUF file would have for one of the models."""
-    backend = read_model(DATA / f"{kind}.model")
+    backend = read_model(DATA / f"{kind}.model").tokenizer(kind)
     model = json.loads(backend.to_str())["model"]
     special = {t.content for t in backend.get_added_tokens_decoder().values()}
     if kind == "unigram":
