@@ -28,6 +28,8 @@ from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Opened", "open_checkpoint"]
 
+READ = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".toml", ".gguf")
+"""Endings of the files that are read in a folder."""
 DROP_AFTER = 1 << 26
 """Bytes read one by one before their memory is given back."""
 
@@ -134,6 +136,8 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
     Raises CheckpointError for what is none of these and for a description that is not understood.
     """
     path = Path(path)
+    if path.is_dir():
+        _check_links(path)
     if (path / native.SPEC).is_file():
         record = spec.load(path / native.SPEC)
         rules = [same(name, name) for name in spec.weights(record)]
@@ -157,3 +161,12 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
             config.data["model_type"], config, family.ignored_tensors, family.bare,
         )  # fmt: skip
     raise CheckpointError(f"{path}: no model folder and no .gguf file; check the path")
+
+
+def _check_links(folder: Path) -> None:
+    """Raise CheckpointError for a link that leads out of the folder, but for the hub's cache, whose files are links."""
+    home = folder.resolve()
+    allowed = home.parents[1] if home.parent.name == "snapshots" else home
+    for path in folder.iterdir():
+        if path.is_symlink() and path.suffix in READ and not path.resolve().is_relative_to(allowed):
+            raise CheckpointError(f"{path}: it is a link out of the folder; put the file itself there")
