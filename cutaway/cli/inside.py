@@ -107,7 +107,8 @@ class Inside:
             return
         console.print(f"\n[bold]Without {escape(knob)}[/]")
         for label, (token, loss) in found.items():
-            console.print(f"  {label:8} next {token!r:14} loss on the prompt {loss:.3f} nats a token", markup=False)
+            told = "one token alone has no loss" if math.isnan(loss) else f"loss on the prompt {loss:.3f} nats a token"
+            console.print(f"  {label:8} next {token!r:14} {told}", markup=False)
 
     def _by_depth(self) -> list[tuple[str, Tensor]]:
         last = len(self.depths) - 1

@@ -59,7 +59,9 @@ def run(
     if json_:
         print(json.dumps(result, allow_nan=False))
         return
-    print(result["text"])
+    from cutaway.cli.output import console
+
+    console.print(result["text"], markup=False, soft_wrap=not console.is_terminal)
     width = max(map(len, result["numbers"]), default=0)
     for name, number in result["numbers"].items():
         print(f"  {name:<{width}}  {number}")
@@ -77,8 +79,10 @@ def list_(*, json_: AsJson = False) -> None:
     if json_:
         print(json.dumps(states))
         return
+    from cutaway.cli.output import print_entry
+
     for lab, state in states.items():
-        print(f"{lab:<16}  {', '.join(state)}")
+        print_entry(lab, ", ".join(state), 16)
 
 
 def _setting(text: str) -> tuple[str, Any]:

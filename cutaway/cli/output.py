@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,13 @@ errors = Console(stderr=True, highlight=False)
 def print_json(data: Any) -> None:
     """One line of JSON for programs."""
     print(json.dumps(data, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def print_entry(name: str, text: str, width: int = 10) -> None:
+    """A name and what it is, the text filled up beside it."""
+    wrapped = textwrap.wrap(text, max(console.width - width - 2, 20)) or [""]
+    for number, line in enumerate(wrapped):
+        console.print(f"{'' if number else name:{width}}  {line}".rstrip(), markup=False, soft_wrap=True)
 
 
 def print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], left: int = 1, total: bool = False) -> None:

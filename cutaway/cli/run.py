@@ -43,7 +43,9 @@ def show_run(request: Request) -> None:
         return
     if request.inside:
         kind = "as a chat turn" if request.chat else "as raw text; --chat puts it into the chat template"
-        console.print(f"[dim]{escape(request.model)} reads {len(ids)} tokens {kind}[/]", soft_wrap=True)
+        console.print(
+            f"[dim]{escape(request.model)} reads {len(ids)} token{'s' * (len(ids) != 1)} {kind}[/]", soft_wrap=True
+        )
         console.print(request.text, style="bold", end="", markup=False, soft_wrap=True)
     for piece in loaded.stream_ids(ids, request.seed, **request.options):
         sys.stdout.write(piece)

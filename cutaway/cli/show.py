@@ -13,7 +13,7 @@ from rich.tree import Tree
 from cutaway import spec
 from cutaway.checkpoints.pull import KNOWN, find
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import change, console, print_json, scaled
+from cutaway.cli.output import change, console, print_entry, print_json, scaled
 from cutaway.cli.verify import state_words, verified_models
 from cutaway.spec import words
 from cutaway.spec.facts import block_facts, compared
@@ -150,12 +150,13 @@ def show_list(as_json: bool) -> None:
     if as_json:
         print_json({"models": models, "verified": checked, "presets": list(spec.names())})
         return
+    console.print("Models", style="bold")
     for name, entry in models.items():
-        _wrapped(f"{name:10} {'here   ' if entry['here'] else 'not yet'} {entry['about']}", 19)
+        print_entry(f"  {name}", f"{'here' if entry['here'] else 'not fetched yet'}: {entry['about']}", 16)
     for entry in checked:
-        print(f"{entry['path']}\n{'':10} {entry['family']}, {state_words(entry)}")
-    _wrapped(f"presets: {', '.join(spec.names())}", 9)
-
-
-def _wrapped(text: str, indent: int) -> None:
-    print("\n".join(textwrap.wrap(text, 80, subsequent_indent=" " * indent)))
+        console.print(f"  {entry['path']}", markup=False, soft_wrap=True)
+        print_entry("", f"{entry['family']}, {state_words(entry)}", 16)
+    console.print("\nPresets, and their sizes", style="bold")
+    for family in spec.presets.families():
+        sizes = [name.removeprefix(family) for name in spec.names() if name.startswith(f"{family}-")]
+        print_entry(f"  {family}", f"{spec.about(family)} {' '.join(sizes)}", 16)

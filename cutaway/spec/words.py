@@ -197,7 +197,7 @@ def listed(record: Record, only: tuple[str, ...] = (), without: tuple[str, ...] 
 
 def _field(name: str, value: Any) -> str:
     if isinstance(value, bool):
-        return name if value else f"not {name}"
+        return name if value else f"{name} off"
     if isinstance(value, tuple):
         return f"{name} {', '.join(map(_value, value)) or 'none'}"
     return f"{name} {_value(value)}"
