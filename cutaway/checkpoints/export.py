@@ -19,7 +19,7 @@ from cutaway.errors import CheckpointError, SpecError
 
 __all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
 
-UNFIT = (CheckpointError, SpecError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+UNFIT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """What a translation may raise for a spec of another kind than its own."""
 LISTED = 8
 
@@ -105,7 +105,7 @@ def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, wa
     ordered = sorted(all_, key=lambda each: prefer not in each.names)
     common = {name for family in families() if family.gguf for name in family.model_types}
     found: list[Target] = []
-    unfit: list[tuple[bool, int, list[str]]] = []
+    unfit: list[tuple[tuple[bool, bool, int], list[str]]] = []
     for form in forms(record, way):
         for each in ordered:
             answer = _try(form, each)
@@ -114,16 +114,17 @@ def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, wa
                     return answer
                 found.append(answer)
             elif answer:
-                words = [f"nearest is {each.names[0]}, but {answer[0]}", *answer[1:]]
-                unfit.append((prefer not in each.names, len(answer), words))
+                lines = [answer] if isinstance(answer, str) else answer
+                words = [f"nearest is {each.names[0]}, but {lines[0]}", *lines[1:]]
+                unfit.append(((prefer not in each.names, isinstance(answer, str), len(lines)), words))
     if found:
         return min(found, key=lambda one: (one.label not in common, len(one.form.said), len(one.config)))
-    reason = "; ".join(_shortened(min(unfit)[2])) if unfit else "none is a model of this kind"
+    reason = "; ".join(_shortened(min(unfit)[1])) if unfit else "none is a model of this kind"
     raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
 
 
-def _try(form: Form, each: Translation) -> Target | list[str]:
-    """The translation's answer, or in words what it cannot say."""
+def _try(form: Form, each: Translation) -> Target | list[str] | str:
+    """The translation's answer, or in words what it would say otherwise, or why it can say nothing."""
     try:
         rules = each.rules(form.record)
         places = list(_places(form.record, rules))
@@ -131,8 +132,10 @@ def _try(form: Form, each: Translation) -> Target | list[str]:
         config = Config(data, each.names[0], lambda: [place.name for place in places])
         back = each.read(config)
         differing = spec.differences(form.record, back, each.tolerance)
+    except (CheckpointError, SpecError) as error:
+        return str(error)
     except UNFIT:
-        return []
+        return ""
     if differing and differing[0][0] == "kind":
         return []
     if differing:

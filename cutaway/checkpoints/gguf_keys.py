@@ -37,6 +37,7 @@ def standard_keys(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
     keys |= _embedding(record) | _head(record) | _norm(record.final_norm)
     for block in reversed(record.blocks):  # of layers that differ the first speaks
+        keys["use_parallel_residual"] = len(block.stages) == 1
         for stage in block.stages:
             for norm in (stage.norm, stage.norm_sum, *(branch.norm_in for branch in stage.branches)):
                 keys |= _norm(norm)

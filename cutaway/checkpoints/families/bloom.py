@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.blocks import repeated, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.decoders import biases, eps_of, first_parts
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
+from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.heads import classifier, read_head, write_head
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rules import GroupSplit, Rule
@@ -87,4 +90,30 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("bloom",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; the length in it was that of training, and ALiBi has none."""
+    n_heads, norm = (
+        config.integer("attention.head_count"),
+        spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon")),
+    )
+    config.expect("attention.head_count_kv", n_heads)
+    attn = spec.MultiHead(n_heads=n_heads, positions=spec.ALiBi(), **biases(True))
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu_tanh")
+    blocks = [sequential(attn, ffn, norm)] * config.integer("block_count")
+    record = gguf_decoder(config, blocks, norm, embedding=spec.TokenEmbedding(norm=norm))
+    return record.replace(context_length="unlimited")
+
+
+GGUF = {
+    **GGUF_NAMES, "embedding.norm": "token_embd_norm", **{f"blocks.*.attn.{x}_proj": "blk.*.attn_qkv" for x in "qkv"}
+}  # fmt: skip
+TRAINED = {"context_length": 2048}
+
+FAMILIES = (
+    Family(
+        ("bloom",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
+        gguf=(
+            Gguf("bloom", gguf_spec, lambda r: table_rules(r, GGUF), lambda r: standard_keys(r) | TRAINED),
+        ),
+    ),
+)  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
 from cutaway.checkpoints.blocks import parallel, parallel_two_norms, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.heads import classifier, read_head, write_head
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_rope, write_rope
@@ -117,4 +118,26 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("falcon",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="transformer."),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; a second norm is one of its tensors."""
+    shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
+    config.expect("tensor_data_layout", *LAYOUT.values())
+    attn = spec.MultiHead(**shape.heads, positions=gguf_decoders.read_rope(config, shape.head_dim))
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu", up_bias=False, down_bias=False)
+    build = parallel_two_norms if config.holds("blk.0.attn_norm_2.weight", False) else parallel
+    return gguf_decoders.decoder(config, [build(attn, ffn, norm)] * shape.n_layers, norm)
+
+
+LAYOUT = {"tensor_data_layout": "jploski"}  # queries, keys, values one after another
+GGUF = {
+    **gguf_decoders.GGUF_NAMES, **{f"blocks.*.attn.{name}_proj": "blk.*.attn_qkv" for name in "qkv"},
+    "blocks.*.attn.norm": "blk.*.attn_norm",
+    "blocks.*.attn.norm_in": "blk.*.attn_norm_2", "blocks.*.ffn.norm_in": "blk.*.attn_norm",
+}  # fmt: skip
+
+FAMILIES = (
+    Family(
+        ("falcon",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="transformer.",
+        gguf=(Gguf("falcon", gguf_spec, lambda r: table_rules(r, GGUF), lambda r: standard_keys(r) | LAYOUT),),
+    ),
+)  # fmt: skip

@@ -9,7 +9,9 @@ from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.decoders import biases, first_parts
 from cutaway.checkpoints.families import gpt2
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
+from cutaway.checkpoints.gguf_decoders import read_shape
 from cutaway.checkpoints.heads import classifier
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rules import GroupSplit, Rule
@@ -53,9 +55,18 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm = read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu_tanh")
+    block = sequential(spec.MultiHead(**shape.heads, **biases(True)), ffn, norm)
+    learned = spec.TokenEmbedding(positions=spec.Learned(n_positions=config.integer("context_length")))
+    return gguf_decoder(config, [block] * shape.n_layers, norm, embedding=learned)
+
+
 FAMILIES = (
     Family(
         ("gpt_bigcode",), to_spec, rules, to_config, ("bias", *gpt2.BUFFERS), prefix="transformer.",
-        ignored_keys=IGNORED,
+        ignored_keys=IGNORED, gguf=(Gguf("starcoder", gguf_spec, lambda record: table_rules(record, gpt2.GGUF)),),
     ),
 )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
 from cutaway.checkpoints.blocks import parallel_two_norms, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.heads import classifier
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_rope
@@ -69,11 +69,24 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
+    bias, rope = config.holds("blk.0.attn_qkv.bias", True), gguf_decoders.read_rope(config, shape.head_dim)
+    attn = spec.MultiHead(**shape.heads, positions=rope, **decoders.biases(bias))
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu")
+    build = parallel_two_norms if config.flag("use_parallel_residual", True) else sequential
+    return gguf_decoders.decoder(config, [build(attn, ffn, norm)] * shape.n_layers, norm)
+
+
+GGUF = {**gguf_decoders.GGUF_NAMES, **{f"blocks.*.attn.{name}_proj": "blk.*.attn_qkv" for name in "qkv"}}
+
 FAMILIES = (
     Family(
         ("gpt_neox",), to_spec, rules, to_config,
         ("layers.*.attention.bias", "layers.*.attention.masked_bias", "*rotary_emb.inv_freq"),
         renamed=lambda name: name.replace("lm_head.", "embed_out."),
         prefix="gpt_neox.", ignored_keys=IGNORED,
+        gguf=(Gguf("gptneox", gguf_spec, lambda record: table_rules(record, GGUF)),),
     ),
 )  # fmt: skip

@@ -8,7 +8,9 @@ from cutaway import spec
 from cutaway.checkpoints.blocks import repeated, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.decoders import eps_of, first_parts
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
+from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
+from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
 from cutaway.checkpoints.heads import classifier, read_head, write_head
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rules import Rule
@@ -93,4 +95,26 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("mpt",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    n_heads, eps = config.integer("attention.head_count"), config.number("attention.layer_norm_epsilon")
+    config.expect("attention.head_count_kv", n_heads)
+    clip = config.number("attention.clamp_kqv", 0.0)
+    attn = spec.MultiHead(
+        n_heads=n_heads,
+        positions=spec.ALiBi(max_bias=config.number("attention.max_alibi_bias")),
+        clip=clip if clip > 0 else "none",
+    )
+    d_ff, norm = config.integer("feed_forward_length"), spec.LayerNorm(eps=eps, shift=False)
+    block = sequential(attn, spec.Dense(d_ff=d_ff, activation="gelu", up_bias=False, down_bias=False), norm)
+    return gguf_decoder(config, [block] * config.integer("block_count"), norm)
+
+
+GGUF = {**GGUF_NAMES, **{f"blocks.*.attn.{name}_proj": "blk.*.attn_qkv" for name in "qkv"}}
+
+FAMILIES = (
+    Family(
+        ("mpt",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
+        gguf=(Gguf("mpt", gguf_spec, lambda record: table_rules(record, GGUF)),),
+    ),
+)  # fmt: skip

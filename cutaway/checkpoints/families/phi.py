@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
 from cutaway.checkpoints.blocks import parallel
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
@@ -59,4 +59,21 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("phi",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec."""
+    shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
+    rope = gguf_decoders.read_rope(config, shape.head_dim)
+    attn = spec.MultiHead(**shape.heads, positions=rope, **decoders.biases(True))
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu_tanh")
+    blocks = [parallel(attn, ffn, norm)] * shape.n_layers
+    return gguf_decoders.decoder(config, blocks, norm, spec.LanguageHead(bias=True))
+
+
+GGUF = {**gguf_decoders.GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}
+
+FAMILIES = (
+    Family(
+        ("phi",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        gguf=(Gguf("phi2", gguf_spec, lambda record: table_rules(record, GGUF)),),
+    ),
+)  # fmt: skip

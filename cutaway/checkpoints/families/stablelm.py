@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import parallel, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Reshape, Rule
@@ -40,13 +40,17 @@ NAMES = {
 
 def rules(record: spec.Model) -> list[Rule]:
     """Their tensor names; the norm of each head is a tensor of its own."""
+    return table_rules(record, NAMES, _stacked(record))
+
+
+def _stacked(record: spec.Model) -> dict[str, tuple[Reshape, ...]]:
+    """The norms of all heads, a row each."""
     n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
     heads = {"q": n.n_heads, "k": n.n_kv_heads}
-    stacked = {
+    return {
         f"blocks.*.attn.{name}_norm": (Reshape((count, n.head_dim), (count, 1, n.head_dim)),)
         for name, count in heads.items()
     }
-    return table_rules(record, NAMES, stacked)
 
 
 def to_config(record: spec.Model) -> dict[str, Any]:
@@ -61,4 +65,26 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("stablelm",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; biases and the norms of heads are seen by its tensors."""
+    shape, eps = gguf_decoders.read_shape(config), config.number("attention.layer_norm_epsilon")
+    per_head = spec.QKNorm(norm=spec.LayerNorm(eps=eps, shift=False), gain="per_head")
+    attn = spec.MultiHead(
+        **shape.heads,
+        positions=gguf_decoders.read_rope(config, shape.head_dim),
+        qk_norm=per_head if config.holds("blk.0.attn_q_norm.weight", False) else spec.NoQKNorm(),
+        **decoders.biases(config.holds("blk.0.attn_q.bias", False), "qkv"),
+    )
+    ffn, norm = spec.Gated(d_ff=config.integer("feed_forward_length")), spec.LayerNorm(eps=eps)
+    build = parallel if config.flag("use_parallel_residual", False) else sequential
+    return gguf_decoders.decoder(config, [build(attn, ffn, norm)] * shape.n_layers, norm)
+
+
+GGUF = {**gguf_decoders.GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}
+
+FAMILIES = (
+    Family(
+        ("stablelm",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        gguf=(Gguf("stablelm", gguf_spec, lambda r: table_rules(r, GGUF, _stacked(r))),),
+    ),
+)  # fmt: skip

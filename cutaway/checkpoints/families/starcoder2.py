@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints import decoders
+from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
 from cutaway.checkpoints.blocks import sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
@@ -61,4 +61,19 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("starcoder2",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+def gguf_spec(config: Config) -> spec.Model:
+    """Keys of a GGUF file to a spec; whether there are biases is seen by its tensors."""
+    shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
+    bias, rope = config.holds("blk.0.attn_q.bias", True), gguf_decoders.read_rope(config, shape.head_dim)
+    attn = spec.MultiHead(**shape.heads, positions=rope, **decoders.biases(bias))
+    d_ff = config.integer("feed_forward_length")
+    ffn = spec.Dense(d_ff=d_ff, activation="gelu_tanh", up_bias=bias, down_bias=bias)
+    return gguf_decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
+
+
+FAMILIES = (
+    Family(
+        ("starcoder2",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        gguf=(Gguf("starcoder2", gguf_spec, lambda record: table_rules(record, gguf_decoders.GGUF_NAMES)),),
+    ),
+)  # fmt: skip
