@@ -72,10 +72,14 @@ def fit_hf(record: spec.Model, prefer: str = "") -> Target:
 
 
 def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
-    """Keys of GGUF and tensors for a spec; `prefer` is the architecture that is tried first."""
+    """Keys of GGUF and tensors for a spec; `prefer` is the architecture, or the model type, that is tried first."""
     each = [
         Translation(
-            (gguf.architecture,), gguf.to_keys, lambda config, gguf=gguf: _read_gguf(gguf, config), gguf.rules, 2e-7
+            (gguf.architecture, *family.model_types),
+            gguf.to_keys,
+            lambda config, gguf=gguf: _read_gguf(gguf, config),
+            gguf.rules,
+            2e-7,
         )
         for family in families()
         for gguf in family.gguf

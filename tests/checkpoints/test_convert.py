@@ -30,7 +30,7 @@ LAYOUT = {case["case"]: case["family"] for case in INDEX}
 WITH_FILE = [case for case in CASES if any(LAYOUT[case] in f.model_types for f in ARCHITECTURES.values())]
 NOT_SAID = {
     "llama-dynamic-a": "scaling is dynamic", "gemma3-a": "attn.scale is", "gemma2-a": "attn.scale is",
-    "bert-a-mlm": "head is masked",
+    "bert-a-mlm": "head is masked", "falcon-c": "positions is alibi",
 }  # fmt: skip
 """Cases whose family has an architecture that cannot say them, and the words of the refusal."""
 ROUNDED = {"gemma-a": "norm.weight"}
