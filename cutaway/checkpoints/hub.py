@@ -1,4 +1,4 @@
-"""Names on the Hugging Face hub (`owner/name`), for those who have `huggingface_hub`: fetched once, then a folder."""
+"""Names on the Hugging Face hub (`owner/name@revision`), for those who have `huggingface_hub`: fetched once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 
 
 def is_name(name: str) -> bool:
-    """Whether a word reads as `owner/name` and no file or folder of that name is here."""
-    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name) is not None and not Path(name).exists()
+    """Whether a word reads as `owner/name` or `owner/name@revision` and no file or folder of that name is here."""
+    word = r"[A-Za-z0-9][\w.-]*"
+    return re.fullmatch(rf"{word}/{word}(@[\w./-]+)?", name) is not None and not Path(name).exists()
 
 
 def fetch(name: str) -> Path:
     """The folder of a model of the hub, in the hub's own cache; what is there already is not fetched again.
+
+    A revision is a branch, a tag or a commit. With HF_HUB_OFFLINE=1 only what is in the cache is used.
 
     Raises CheckpointError without `huggingface_hub`, and for what the hub refuses or cannot deliver.
     """
@@ -29,8 +32,10 @@ def fetch(name: str) -> Path:
         raise CheckpointError(
             f"{name}: names on the hub need the package huggingface_hub; pip install 'cutaway[hub]', or name a folder"
         ) from None
+    repository, _, revision = name.partition("@")
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(FILES)))
+        folder = huggingface_hub.snapshot_download(repository, revision=revision or None, allow_patterns=list(FILES))
+        return Path(folder)
     except Exception as error:  # its errors have no common base, and a failed download is no fault of the program
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise CheckpointError(
