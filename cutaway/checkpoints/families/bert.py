@@ -38,12 +38,14 @@ def to_spec(config: Config) -> spec.Model:
 def encoder(config: Config, positions: spec.Learned, head: Any, **embedding: Any) -> spec.Encoder:
     """The encoder that the usual keys describe, its embedding's other fields given."""
     only_encoder(config)
+    if "n_token_types" not in embedding:
+        embedding["n_token_types"] = config.integer("type_vocab_size")
     dropout = config.number("hidden_dropout_prob", 0.1)
     return post_norm_encoder(
         config.integer("num_hidden_layers"), config.integer("num_attention_heads"),
         spec.Dense(d_ff=config.integer("intermediate_size"), activation=activation(config)),
         spec.TokenEmbedding(
-            n_token_types=config.integer("type_vocab_size"), positions=positions, norm=norm(config), **embedding
+            positions=positions, norm=norm(config), **embedding
         ),
         d_model=config.integer("hidden_size"), vocab_size=config.integer("vocab_size"), head=head,
         dropout=spec.Dropout(
