@@ -37,6 +37,7 @@ def cohere2_spec(config: Config) -> spec.Model:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-5), shift=False)
     pattern = config.integer("sliding_window_pattern|_sliding_window_pattern", 4)
+    config.expect("_sliding_window_pattern", pattern, None)
     masks = decoders.read_masks(config, decoders.read_slides(config, shape.n_layers, lambda i: (i + 1) % pattern != 0))
     bias, ffn = decoders.biases(config.flag("attention_bias", False)), decoders.read_gated(config)
     rope = read_rope(config, shape.head_dim, layout="interleaved")

@@ -40,6 +40,7 @@ def to_spec(config: Config) -> spec.Model:
     config.expect("attn_logit_softcapping", None)
     ffn = decoders.read_gated(config, activation="hidden_activation")
     pattern = config.integer("sliding_window_pattern|_sliding_window_pattern", 6)
+    config.expect("_sliding_window_pattern", pattern, None)
     slides = decoders.read_slides(config, shape.n_layers, lambda i: (i + 1) % pattern != 0)
     blocks = [
         sandwich(

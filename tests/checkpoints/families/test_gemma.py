@@ -84,6 +84,7 @@ ROPES = {
         {"layer_types": TYPES, "rope_parameters": dict(reversed(ROPES.items())), "query_pre_attn_scalar": 24},
         {"head_dim": 12, "attention_bias": True, "final_logit_softcapping": 1.5, "tie_word_embeddings": False},
         {"num_hidden_layers": 8, "rms_norm_eps": 2e-3},
+        {"sliding_window_pattern": 2},
         {"layer_types": ["full_attention"] * 3},
     ],
 )

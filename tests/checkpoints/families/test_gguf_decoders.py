@@ -121,6 +121,24 @@ def test_transformers_opens_what_we_write(name, tmp_path):
     assert (got - want).abs().max() <= 1e-5 * want.abs().max()
 
 
+OTHERWISE = {"phi3-window": "its window is not used there"}
+"""What llama.cpp computes otherwise than the folder's own software."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in OURS if name not in OTHERWISE])
+def test_llama_cpp_gives_the_folders_logits(name, tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    folder, file = file_of(name, tmp_path)
+    ids = torch.randint(3, 61, (1, 24), generator=torch.Generator().manual_seed(1))
+    model = llama_cpp.Llama(str(file), n_ctx=64, n_batch=64, logits_all=True, n_threads=1, verbose=False)
+    model.eval(ids[0].tolist())
+    got = torch.tensor(model.scores[: ids.shape[1]])
+    with torch.no_grad():
+        want = peer(folder)(ids).logits[0]
+    assert (got - want).abs().max() <= 2e-3 * want.abs().max()
+
+
 KEYS = {
     "block_count": 2, "context_length": 64, "embedding_length": 32, "feed_forward_length": 40,
     "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6,
