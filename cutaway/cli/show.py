@@ -21,7 +21,6 @@ from cutaway.spec.source import source
 from cutaway.spec.weights import part_weights
 
 TOKENS = 1024
-AROUND = ("order", "norm", "norm placement", "residual")  # facts of a layer that are not its parts'
 
 
 def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:
