@@ -142,4 +142,4 @@ class NoBranch(nn.Module):
 
 
 def _split(x: Float[Tensor, "B T NH"], n_heads: int) -> Float[Tensor, "B N T H"]:
-    return x.reshape(*x.shape[:-1], n_heads, -1).transpose(1, 2)  # B N T H
+    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)  # B N T H

@@ -51,7 +51,7 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropou
     batch, n, _, width = q.shape
     n_kv = k.shape[1]
     if view.bias is not None:  # what is allowed, B 1 1 S, serves every row
-        view = View(view.allowed, False, view.bias.reshape(-1, n_kv, n // n_kv, k.shape[2]))
+        view = View(view.allowed, False, view.bias.unflatten(1, (n_kv, n // n_kv)).squeeze(3))
     z = _fused(q.reshape(batch, n_kv, n // n_kv, width), k, v, view, scale, dropout)
     return z.reshape(batch, n, 1, v.shape[3])
 
@@ -73,10 +73,9 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: f
 
 
 def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:
-    batch, n, n_queries, _ = q.shape
-    n_kv, n_keys = k.shape[1], k.shape[2]
-    grouped = q.reshape(batch, n_kv, n // n_kv, n_queries, -1)
-    scores = (grouped @ k[:, :, None].transpose(-1, -2)).reshape(batch, n, n_queries, n_keys) * scoring.scale
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    groups = (k.shape[1], q.shape[1] // k.shape[1])
+    scores = (q.unflatten(1, groups) @ k[:, :, None].transpose(-1, -2)).flatten(1, 2) * scoring.scale
     scores = soft_cap(scores, scoring.soft_cap)
     if view.bias is not None:
         scores = scores + view.bias
@@ -88,7 +87,7 @@ def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View,
     scores = tap(module, "scores", scores)  # B N T S
     pattern = tap(module, "pattern", _weights(scores, view.sinks).to(v.dtype))
     pattern = F.dropout(pattern, scoring.dropout, module.training)
-    return (pattern.reshape(batch, n_kv, n // n_kv, n_queries, n_keys) @ v[:, :, None]).reshape(batch, n, n_queries, -1)
+    return (pattern.unflatten(1, groups) @ v[:, :, None]).flatten(1, 2)  # B N T V
 
 
 def _weights(scores: Tensor, sinks: Tensor | None) -> Tensor:

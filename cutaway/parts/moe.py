@@ -108,8 +108,9 @@ def load_balance_loss(scores: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
     DeepSeek-V3 2024, arXiv:2412.19437.)
     """
     scores, chosen = scores[real] / scores[real].sum(-1, keepdim=True), chosen[real]
-    taken = torch.nn.functional.one_hot(chosen, scores.shape[-1]).to(scores.dtype).sum(1).mean(0)
-    return scores.shape[-1] * (taken * scores.mean(0)).sum()
+    n_tokens = max(len(chosen), 1)  # of padding alone there is nothing to balance: 0, not 0/0
+    taken = torch.nn.functional.one_hot(chosen, scores.shape[-1]).to(scores.dtype).sum((0, 1)) / n_tokens
+    return scores.shape[-1] * (taken * scores.sum(0) / n_tokens).sum()
 
 
 def _first(scores: Tensor, n: int) -> Tensor:

@@ -127,7 +127,7 @@ def rotation_tables(
         speeds = [rope_frequencies(record, rotary_dim, int(length)) for length in lengths.tolist()]
     else:
         speeds = [rope_frequencies(record, rotary_dim, 0)]
-    frequency = torch.tensor(speeds, dtype=torch.float64, device=positions.device)[:, None, :]
+    frequency = torch.tensor(speeds, dtype=torch.float64, device=positions.device).view(-1, 1, rotary_dim // 2)
     angle = positions[:, :, None].double() * frequency  # B T R/2
     factor = rope_factor(record)
     cos, sin = angle.cos() * factor, angle.sin() * factor

@@ -130,4 +130,5 @@ def load_balance(probabilities: ArrayLike, chosen: ArrayLike) -> float:
     probabilities [tokens, E], chosen [tokens, E] as of `choose`.
     """
     probabilities, chosen = real(probabilities), np.asarray(chosen)
-    return float(probabilities.shape[-1] * (chosen.mean(0) * probabilities.mean(0)).sum())
+    n_tokens = max(len(chosen), 1)  # without a token there is nothing to balance: 0, not 0/0
+    return float(probabilities.shape[-1] * (chosen.sum(0) / n_tokens * (probabilities.sum(0) / n_tokens)).sum())
