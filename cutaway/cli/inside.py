@@ -21,7 +21,8 @@ from cutaway.spec.count import count
 from cutaway.tap import listening
 
 GUESSES = 5
-AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2", "positions")  # taps that the overview leaves out
+AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2", "positions")
+"""Ends of taps that the overview leaves out."""
 
 
 class Inside:
