@@ -147,6 +147,8 @@ def _query(ids: Tensor, given: Given, cache: Cache | None, columns: Tensor) -> t
     before = 0 if cache is None else cache.row_lengths()  # [B], or an int while all rows are alike
     if given.owners is not None:
         owners = _fitting(given.owners, ids, "owners")
+        if cache is not None and cache.length:  # the cache does not tell where a document that goes on began
+            raise InputError("owners: packed documents cannot go on from a cache; read them in one call")
         positions = counted_in_documents(owners) + (before if isinstance(before, int) else before[:, None])
         return Slots(positions, owners, plain=False), (positions.amax(1) + 1)
     if given.mask is None and isinstance(before, int):

@@ -71,6 +71,14 @@ def test_a_ring_refuses_packed_documents():
         model(IDS[:1, :4], Given(owners=owners), Cache(model.spec.blocks, "ring"))
 
 
+def test_packed_documents_are_not_continued():
+    model, owners = drawn(plain()), torch.tensor([[0, 0, 0, 1]])
+    cache = Cache(model.spec.blocks)
+    model(IDS[:1, :4], Given(owners=owners), cache)
+    with pytest.raises(InputError, match="cannot go on from a cache; read them in one call"):
+        model(IDS[:1, 4:6], Given(owners=torch.ones(1, 2, dtype=torch.long)), cache)
+
+
 @pytest.mark.parametrize("kind", ["growing", "fixed"])
 def test_a_step_that_failed_leaves_no_trace(kind):
     """Also not in the ids that are counted for positions."""
