@@ -99,8 +99,11 @@ def test_rms_norm_stays_hidden_until_its_questions_are_answered(open_page: Open)
     page = open_page("modern")
     mark(page, ["19.1", "19.2", "19.3"])
     expect(page.locator("[data-number=rms]")).to_have_text("?")
+    expect(page.locator("[data-lab=norms]")).to_contain_text("-0.9045")
+    expect(page.locator("[data-lab=norms]")).not_to_contain_text("1.6667")
     answer(page, "19.4", right("19.4"), is_right=True)
     expect(page.locator("[data-number=rms]")).to_have_text("3")
+    expect(page.locator("[data-lab=norms] .seen")).to_contain_text("1.6667")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -98,10 +99,15 @@ def _read(language: str, name: str) -> dict[str, Any]:
 
 
 def _commented(program: str, comments: dict[str, list[str]]) -> str:
-    """A line of its own becomes comment lines; within a line the text stands as it is."""
-    whole = re.sub(
-        r"^( *)«(\w+)»$", lambda m: "\n".join(f"{m[1]}# {line}" for line in comments[m[2]]), program, flags=re.M
-    )
+    """A line of its own becomes comment lines of at most 80 characters; within a line the text stands as it is."""
+
+    def lines(found: re.Match[str]) -> str:
+        begin = f"{found[1]}# "
+        return "\n".join(
+            textwrap.fill(each, 80, initial_indent=begin, subsequent_indent=begin) for each in comments[found[2]]
+        )
+
+    whole = re.sub(r"^( *)«(\w+)»$", lines, program, flags=re.MULTILINE)
     return re.sub(r"«(\w+)»", lambda m: " ".join(comments[m[1]]), whole)
 
 

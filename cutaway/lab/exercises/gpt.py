@@ -18,7 +18,10 @@ def rms_norm(x, eps=1e-6):
 def attention(x, b):
     «attention»
     length, width = x.shape
-    q, k, v = (np.swapaxes((x @ b[n]).reshape(length, 2, width // 2), 0, 1) for n in ("q", "k", "v"))
+    q, k, v = (
+        np.swapaxes((x @ b[name]).reshape(length, 2, width // 2), 0, 1)
+        for name in ("q", "k", "v")
+    )
     scores = q @ np.swapaxes(k, 1, 2) / np.sqrt(width // 2)
     scores = np.where(np.tril(np.ones((length, length))) > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))

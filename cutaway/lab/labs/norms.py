@@ -4,7 +4,8 @@ State: `x` 4 numbers.
 
 Result: `layer_norm`: `mean`, `centred` [4], `std`, `out` [4]; `rms_norm`: `mean_square`, `rms`, `out` [4]; `mean_out`
 and `std_out` of LayerNorm's output, `mean_square_out` of RMSNorm's; `signs_kept` by each {layer_norm, rms_norm}; `flat`
-(std 0: LayerNorm shows zeros); `numbers` mean, centred, std, layer_norm, mean_square, rms, rms_norm.
+(std 0: LayerNorm shows zeros); `before` a sentence that keeps RMSNorm's numbers back; `numbers` mean, centred, std,
+layer_norm, mean_square, rms, rms_norm.
 """
 
 from __future__ import annotations
@@ -47,4 +48,10 @@ def run(state: dict, say: Say) -> dict:
             "rms_norm": show.vector(rms, 4),
         },
     }
-    return show.plain(result | {"text": say("flat" if result["flat"] else "seen", **result["numbers"])})
+    return show.plain(
+        result
+        | {
+            "before": say("before", **result["numbers"]),
+            "text": say("flat" if result["flat"] else "seen", **result["numbers"]),
+        }
+    )

@@ -1,7 +1,7 @@
 /** What the server sends. The page computes nothing about models: it lays these out. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type State = Record<string, any>;
-export type Result = Record<string, any> & { text: string; numbers: Record<string, string> };
+export type Result = Record<string, any> & { text: string; before?: string; numbers: Record<string, string> };
 
 export type Block =
   | { type: "html"; html: string }
