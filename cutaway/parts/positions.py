@@ -115,7 +115,7 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
         swapped = torch.cat(x.chunk(2, -1)[::-1], -1)
     else:
         swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return swapped.mul_(sin).addcmul_(x, cos)
+    return (x * cos).addcmul_(swapped, sin)
 
 
 def rotation_tables(

@@ -78,8 +78,9 @@ def distribution(logits: ArrayLike, how: Sampling = Sampling(), seen: ArrayLike 
     logits = penalise(logits, seen, how.repetition_penalty, how.presence_penalty)
     if how.temperature == 0:
         return (ranks(logits) == 0).astype(np.float64)
-    scaled = (logits - logits.max()) / how.temperature  # the difference first: no overflow at 1e-300
-    return softmax(keep_min_p(keep_top_p(keep_top_k(scaled, how.top_k), how.top_p), how.min_p))
+    kept = keep_top_k(logits, how.top_k)  # before the difference rounds neighbours to equals
+    scaled = (kept - logits.max()) / how.temperature  # the difference first: no overflow at 1e-300
+    return softmax(keep_min_p(keep_top_p(scaled, how.top_p), how.min_p))
 
 
 def draw(probabilities: ArrayLike, uniform: float) -> int:

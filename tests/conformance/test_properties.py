@@ -170,7 +170,7 @@ def head_taps(head: object) -> set[str]:
 def expected_taps(record: spec.Model) -> set[str]:
     found = head_taps(record.head)
     for prefix, stack in spec.stacks(record).items():
-        found |= {f"{prefix}embedded", f"{prefix}final", f"{prefix}embedding.tokens"}
+        found |= {f"{prefix}positions", f"{prefix}embedded", f"{prefix}final", f"{prefix}embedding.tokens"}
         if not isinstance(stack.embedding.positions, spec.NoPositions):
             found.add(f"{prefix}embedding.position")
         found |= norm_taps(f"{prefix}embedding.norm", stack.embedding.norm)

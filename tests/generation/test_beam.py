@@ -26,7 +26,7 @@ def score(model, source: list[int], start: int, ids: tuple[int, ...], length_pen
     return total / len(ids) ** length_penalty
 
 
-@pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0, -1.0])
+@pytest.mark.parametrize("length_penalty", [1.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.0, 2.0, -1.0))])
 def test_many_beams_find_the_best_of_all_sequences(length_penalty):
     """An encoder-decoder with 5 words, at most 4 of them: every sequence is tried by hand."""
     model, stop, limit = drawn(translator(vocab_size=5), seed=3), 1, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -42,6 +42,7 @@ def spread(logits: np.ndarray, options: spec.Generation) -> np.ndarray:
     return (shares if ids is None else out.scatter(1, ids, shares)).numpy()
 
 
+@example(logits=np.array([[1.0, -1e-196, 0.0], [0.0, 0.0, 0.0]]), temperature=1.0, top_k=2, top_p=0.79, min_p=0.05)
 @given(
     logits=rows(), temperature=st.sampled_from([1e-300, 1e-6, 0.3, 1.0, 7.0]), top_k=st.integers(0, 10),
     top_p=st.sampled_from([0.0, 0.2, 0.79, 0.9, 0.999, 1.0]), min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
@@ -58,7 +59,7 @@ def test_distribution_is_the_definition(logits, temperature, top_k, top_p, min_p
 
 
 def _at_the_border(row: np.ndarray, values: dict) -> bool:
-    scaled = reference.keep_top_k((row - row.max()) / values["temperature"], values["top_k"])
+    scaled = (reference.keep_top_k(row, values["top_k"]) - row.max()) / values["temperature"]
     shares = np.sort(reference.softmax(scaled))[::-1]
     near_p = np.abs(np.cumsum(shares) - values["top_p"]).min() < 1e-12
     kept = reference.softmax(reference.keep_top_p(scaled, values["top_p"]))

@@ -56,6 +56,7 @@ def test_nothing_else_is_shown():
     assert set(LINES) - set(COMMANDS) - set(ELSEWHERE) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line not in ELSEWHERE])
 def test_a_command_runs(line):
     run(line)
