@@ -59,7 +59,7 @@ def answer(page: Page, question_id: str, text: str, is_right: bool) -> None:
     else:
         form.locator("textarea, input.field").fill(text)
     form.get_by_role("button", name="Check").click()
-    expect(form.locator(".said b")).to_have_text("Right" if is_right else "Not yet")
+    expect(form.locator(".said b")).to_have_text("Right" if is_right else "Not yet", timeout=20_000)
     expect(form.locator(".said p > span").first).not_to_be_empty()
 
 
