@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
+from cutaway.errors import InputError
 from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear, together
@@ -121,7 +122,8 @@ class Cross(nn.Module):
     def _memory(self, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
         kept = None if cache is None else cache.memory()
         if kept is None:
-            assert step.memory is not None
+            if step.memory is None:
+                raise InputError("cross: there is nothing to look at; give `Given(memory=model.encode(source))`")
             k, v = together(step.memory.states, self.k_proj, self.v_proj)
             kept = self._prepare(k, self.n_kv_heads, self.k_norm, "k"), tap(self, "v", _split(v, self.n_kv_heads))
             if cache is not None:

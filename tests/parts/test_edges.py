@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutaway import spec
+from cutaway import build, preset, spec
 from cutaway.errors import InputError, SpecError
 from cutaway.generation import Cache
 from cutaway.parts.moe import load_balance_loss
+from cutaway.parts.step import Given
 from cutaway.reference import feedforward as reference
 from tests.conformance.alone import SPECS
 from tests.conformance.models import Inputs, drawn, writing
@@ -85,3 +86,9 @@ def test_what_does_not_divide_is_refused():
         block = spec.Block(stages=(spec.Stage(branches=(spec.Branch(part=heads),)),))
         with pytest.raises(SpecError, match=message):
             drawn(spec.Decoder(d_model=8, vocab_size=9, context_length=4, layers=(block,)))
+
+
+def test_a_decoder_without_its_source_says_what_to_give():
+    model = build(preset("original-2017-tiny"), seed=0)
+    with pytest.raises(InputError, match="model.encode"):
+        model(torch.tensor([[1, 2]]), Given())
