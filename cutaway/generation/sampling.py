@@ -14,8 +14,6 @@ SHORT_LISTS = (256, 2048)
 """How many of the likeliest tokens top-p looks at before it sorts a whole vocabulary."""
 SPARE = 64
 """How many more than asked are fetched, so that equal logits at the border are all seen."""
-COLDEST = 1e-30
-"""Any lower temperature leaves the same: nothing but what equals the largest logit."""
 
 
 class Sampler:
@@ -125,13 +123,13 @@ def distribution(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     ids = None
     if options.top_k:
-        logits, ids = likeliest(logits, min(options.top_k, logits.shape[1]))
-    scaled = (logits - logits.amax(1, keepdim=True)) / max(options.temperature, COLDEST)  # so that nothing overflows
+        ids = likeliest(logits, min(options.top_k, logits.shape[1]))[1].sort(1).values
+        logits = logits.gather(1, ids)
+    coldest = torch.finfo(logits.dtype).tiny  # a lower one would divide by zero, and keeps no more than this
+    scaled = (logits - logits.amax(1, keepdim=True)) / max(options.temperature, coldest)  # so that nothing overflows
     if options.top_p < 1:
-        scaled, ids = _nucleus(scaled, ids, options.top_p)
-    if ids is not None:
-        ids, order = ids.sort(1)
-        scaled = scaled.gather(1, order)
+        scaled, places = _nucleus(scaled, options.top_p)
+        ids = places if ids is None else ids.gather(1, places)
     probabilities = scaled.softmax(1)
     if options.min_p:
         low = probabilities < options.min_p * probabilities.amax(1, keepdim=True)
@@ -161,18 +159,15 @@ def likeliest(values: Float[Tensor, "B V"], n: int) -> tuple[Float[Tensor, "B n"
     return ordered.values[:, :n], ordered.indices[:, :n]
 
 
-def _nucleus(scaled: Tensor, ids: Tensor | None, mass: float) -> tuple[Tensor, Tensor]:
-    """The likeliest of each row that reach a mass, and whose they are; -inf where a row needs fewer than another.
-
-    With `ids` the rows are in order already.
-    """
+def _nucleus(scaled: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """The likeliest of each row that reach a mass, and their places, rising; -inf where a row needs fewer."""
     total = scaled.logsumexp(1, keepdim=True)
-    if ids is None:
-        scaled, ids = _until(scaled, total, mass)
+    scaled, places = _until(scaled, total, mass)
     share = (scaled - total).exp().double()
     outside = share.cumsum(1) - share >= mass
     outside[:, 0] = False
-    return scaled.masked_fill(outside, -torch.inf), ids
+    places, order = places.sort(1)
+    return scaled.masked_fill(outside, -torch.inf).gather(1, order), places
 
 
 def _until(scaled: Tensor, total: Tensor, mass: float) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,7 @@ def spread(logits: np.ndarray, options: spec.Generation) -> np.ndarray:
 
 
 @example(logits=np.array([[1.0, -1e-196, 0.0], [0.0, 0.0, 0.0]]), temperature=1.0, top_k=2, top_p=0.79, min_p=0.05)
+@example(logits=np.array([[2.0, -1e-196, 0.0], [0.0, 0.0, 0.0]]), temperature=1.0, top_k=3, top_p=0.79, min_p=0.05)
 @given(
     logits=rows(), temperature=st.sampled_from([1e-300, 1e-6, 0.3, 1.0, 7.0]), top_k=st.integers(0, 10),
     top_p=st.sampled_from([0.0, 0.2, 0.79, 0.9, 0.999, 1.0]), min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
