@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cutaway import spec
 from cutaway.checkpoints import sentences
 from cutaway.checkpoints.export import Place, Target
 from cutaway.checkpoints.opened import Opened
@@ -27,6 +28,8 @@ NOT_CARRIED = (
     "use_cache",
 )
 """Keys of the source's configuration that speak of its own file or are written anew."""
+IDS = {role: f"{role}_token_id" for role in ("bos", "eos", "pad")}
+"""Keys that are written in any case: the peer's classes have ids of their own for one that is not there."""
 COPIED = (".json", ".txt", ".jinja", ".model")
 OWN = ("config.json", "pytorch_model.bin.index.json", "model.safetensors.index.json")
 MAX_COPIED = 1 << 28
@@ -36,19 +39,18 @@ def write(opened: Opened, target: Target, folder: Path, dtype: str) -> Written:
     """Write all files of a folder; config.json comes last."""
     if dtype and dtype not in DTYPES:
         raise CheckpointError(f"{dtype}: no type for a Hugging Face folder; choose {', '.join(DTYPES)}, or write GGUF")
-    taken = Taken(opened, target)
+    taken, same = Taken(opened, target), opened.format == "hf" and opened.label == target.label
     outputs = [each for place in target.places for each in _outputs(taken, place, DTYPES.get(dtype))]
     write_folder(folder, outputs)
     tokens = _tokenizer(opened, folder)
     if opened.format != "hf":  # else its files were copied with the tokenizer's
         sentences.write_sentences(folder, opened.record)
-    generation = _generation(opened, tokens)
-    if generation is not None:
-        _json(folder / "generation_config.json", generation)
+    if not same and not (folder / "generation_config.json").exists():
+        _json(folder / "generation_config.json", _generation(opened.record.generation, tokens["bos_token_id"]))
     widest = max((output.dtype for output in outputs), key=lambda each: each.itemsize)
-    carried = _carried(opened) if opened.format == "hf" and opened.label == target.label else {}
+    known = _carried(opened) if same else tokens
     stored = {"torch_dtype": str(widest).removeprefix("torch.")}
-    _json(folder / "config.json", tokens | carried | target.config | stored)
+    _json(folder / "config.json", known | target.config | stored)
     return Written(folder, target.label, len(outputs), sum(o.n_bytes for o in outputs), list(target.form.said))
 
 
@@ -80,18 +82,19 @@ def _carried(opened: Opened) -> dict[str, Any]:
 
 
 def _tokenizer(opened: Opened, folder: Path) -> dict[str, Any]:
-    """Write the tokenizer's files; the keys of config.json that name its tokens, where the source has no such file."""
+    """Write the tokenizer's files; the keys of config.json that name its tokens, null where it has no such token."""
     if opened.format == "hf":
         for path in _companions(opened.path):
             inner = path.relative_to(opened.path)
             (folder / inner).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, folder / inner)
-        return {}
+        data = opened.config.data if opened.config is not None else {}
+        return {key: data.get(key) for key in IDS.values()}
     tokenizer = opened.tokenizer()
-    if tokenizer is None:
-        return {}
-    tokenizer.save(folder)
-    return {f"{role}_token_id": tokenizer.special[role] for role in ("bos", "eos", "pad") if role in tokenizer.special}
+    if tokenizer is not None:
+        tokenizer.save(folder)
+    special = {} if tokenizer is None else tokenizer.special
+    return {key: special.get(role) for role, key in IDS.items()}
 
 
 def _companions(folder: Path) -> list[Path]:
@@ -101,20 +104,17 @@ def _companions(folder: Path) -> list[Path]:
     return [path for path in inside if path.is_file() and path.stat().st_size <= MAX_COPIED]
 
 
-def _generation(opened: Opened, tokens: dict[str, Any]) -> dict[str, Any] | None:
-    """generation_config.json from our defaults; None where the source's own file was copied."""
-    if opened.format == "hf":
-        return None
-    g = opened.record.generation
-    said: dict[str, Any] = dict(tokens)
-    if g.stop_ids:
-        said["eos_token_id"] = g.stop_ids[0] if len(g.stop_ids) == 1 else list(g.stop_ids)
+def _generation(g: spec.Generation, bos: Any) -> dict[str, Any]:
+    """generation_config.json of our defaults."""
+    stops = g.stop_ids[0] if len(g.stop_ids) == 1 else list(g.stop_ids) or None
+    pad = None if g.pad_id == "none" else g.pad_id
+    said: dict[str, Any] = {"bos_token_id": bos, "eos_token_id": stops, "pad_token_id": pad}
     if g.temperature > 0:
         said |= {"do_sample": True, "temperature": g.temperature, "top_k": g.top_k, "top_p": g.top_p, "min_p": g.min_p}
     for name, value, default in (
         ("repetition_penalty", g.repetition_penalty, 1.0), ("num_beams", g.n_beams, 1),
         ("length_penalty", g.length_penalty, 1.0), ("decoder_start_token_id", g.start_id, "none"),
-        ("forced_eos_token_id", g.end_forced_id, "none"), ("pad_token_id", g.pad_id, "none"),
+        ("forced_eos_token_id", g.end_forced_id, "none"),
         ("suppress_tokens", list(g.suppressed_ids), []),
     ):  # fmt: skip
         if value != default:

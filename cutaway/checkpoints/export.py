@@ -19,8 +19,6 @@ from cutaway.errors import CheckpointError, SpecError
 
 __all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
 
-UNFIT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""What a translation may raise for a spec of another kind than its own."""
 LISTED = 8
 
 
@@ -138,8 +136,10 @@ def _try(form: Form, each: Translation) -> Target | list[str] | str:
         differing = spec.differences(form.record, back, each.tolerance)
     except (CheckpointError, SpecError) as error:
         return str(error)
-    except UNFIT:
-        return ""
+    except AttributeError as error:
+        if isinstance(error.obj, spec.Record):  # it asks for a field that records of another kind have
+            return ""
+        raise
     if differing and differing[0][0] == "kind":
         return []
     if differing:
@@ -156,7 +156,10 @@ def _places(record: spec.Model, rules: Iterable[Rule]) -> Iterable[Place]:
     for rule in rules:
         if all(name in shapes for name in rule.ours) and not done.issuperset(rule.ours):
             done.update(rule.ours)
-            theirs = rule.write([torch.empty(shapes[name], device="meta") for name in rule.ours])
+            try:
+                theirs = rule.write([torch.empty(shapes[name], device="meta") for name in rule.ours])
+            except RuntimeError:
+                raise CheckpointError(f"{', '.join(rule.ours)} cannot become {rule.theirs}") from None
             yield Place(rule, tuple(theirs.shape))
 
 

@@ -40,9 +40,10 @@ class Source(Protocol):
 
 @dataclass
 class Match:
-    """Which tensor of a checkpoint each of ours is: (its name there, the rule that reads it), found without reading.
+    """Which tensor of a checkpoint each of ours is, (its name there, the rule that reads it), found without reading it.
 
-    `copies` hold what a used one holds too; `ignored` are leftovers by the pattern that names them.
+    `copies` hold what a used one holds too: these are read and compared. `ignored` are leftovers by the pattern that
+    names them.
     """
 
     used: list[tuple[str, Rule]] = field(default_factory=list)
@@ -63,7 +64,7 @@ def match(
     Several rules may name one tensor of ours (a tied table has more than one name): the first whose tensor is there is
     used, and further ones are copies.
 
-    Raises CheckpointError for a tensor that is missing or unknown.
+    Raises CheckpointError for a tensor that is missing, unknown, or unequal to its other copy.
     """
     theirs, owner, wanted = _names(source, renamed), owners(record), set(spec.weights(record))
     out, filled = Match(), set()
@@ -89,26 +90,19 @@ def match(
         their = next((rule.theirs for rule in rules if missing[0] in rule.ours), missing[0])
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(f"{source.where}: tensor {their} is missing{more}; the checkpoint is incomplete")
+    _check_copies(source, out)
     return out
 
 
-def fill(
-    model: Transformer, source: Source, rules: list[Rule], dtype: torch.dtype,
-    ignored: tuple[str, ...] = (), renamed: Callable[[str], str] = str,
-) -> Match:  # fmt: skip
-    """Put every tensor of the source into a model built without memory, in `dtype`, a tensor at a time.
+def fill(model: Transformer, source: Source, found: Match, dtype: torch.dtype) -> None:
+    """Put every tensor that was found into a model built without memory, in `dtype`, a tensor at a time.
 
-    Raises CheckpointError for a tensor that is missing, unknown, of another shape, or unequal to its other copy.
+    Raises CheckpointError for a tensor of another shape, or with a NaN or an infinity.
     """
-    found = match(model.spec, source, rules, ignored, renamed)
     places = side_by_side(model, dtype)
     for own, rule in found.used:
         put(model, source, own, rule, dtype, places)
         source.drop()  # what was copied need not stay; what lies on the file comes back where it is used
-    by = found.by_ours()
-    for own, rule in found.copies:
-        _check_copy(source, own, rule, by)
-    return found
 
 
 def owners(record: spec.Model) -> dict[str, str]:
@@ -124,19 +118,24 @@ def owners(record: spec.Model) -> dict[str, str]:
     return out
 
 
-def _check_copy(source: Source, own: str, rule: Rule, by: dict[str, tuple[str, Rule]]) -> None:
-    """Raise CheckpointError where a second copy of a tensor differs from the one that was used."""
-    copies = rule.read(source.read(own))
-    for name in rule.ours:
-        first_own, first = by.get(name, ("", None))
-        if first is None:
-            raise CheckpointError(f"{source.where}: {own} overlaps another tensor of the file; keep one of them")
-        used = first.read(source.read(first_own))[name]
-        if used.shape != copies[name].shape or not torch.equal(used, copies[name].to(used.dtype)):
-            raise CheckpointError(
-                f"{source.where}: {own} and {first_own} are one tensor in this model, but the file's differ; if they "
-                "are meant to, the configuration must say that they are not tied"
-            )
+def _check_copies(source: Source, found: Match) -> None:
+    """Raise CheckpointError where a second copy of a tensor differs from the one that is used."""
+    by = found.by_ours()
+    for own, rule in found.copies:
+        for name in rule.ours:
+            first_own, first = by.get(name, ("", None))
+            if first is None:
+                raise CheckpointError(f"{source.where}: {own} overlaps another tensor of the file; keep one of them")
+            if not _equal(first.read(source.read(first_own))[name], rule.read(source.read(own))[name]):
+                raise CheckpointError(
+                    f"{source.where}: {own} and {first_own} are one tensor in this model, but the file's differ; if "
+                    "they are meant to, the configuration must say that they are not tied"
+                )
+        source.drop()
+
+
+def _equal(used: Tensor, copy: Tensor) -> bool:
+    return used.shape == copy.shape and torch.equal(used, copy.to(used.dtype))
 
 
 def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:

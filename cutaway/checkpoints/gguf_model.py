@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, gguf_of
-from cutaway.checkpoints.fill import Match, fill
 from cutaway.checkpoints.gguf import GGUF, PLAIN, Field
 from cutaway.checkpoints.gguf_keys import DERIVED, FACTORS
 from cutaway.errors import CheckpointError
-from cutaway.models import Transformer, build
 
 BOOKKEEPING = {
     "general.*": "bookkeeping",
@@ -71,16 +68,6 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     pad = keys.get("tokenizer.ggml.padding_token_id", "none")
     generation = spec.Generation(stop_ids=tuple(dict.fromkeys(int(i) for i in stops)), pad_id=pad)
     return record.replace(name=str(values.get("general.name", file.path.stem)), generation=generation), config
-
-
-def load(path: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match, Config, GGUF]:
-    """The model of a file with every block unpacked to `dtype`."""
-    file = GGUF(path)
-    record, config = read_spec(file)
-    kind = gguf_of(file.values["general.architecture"], str(path))
-    model = build(record)
-    report = fill(model, GgufSource(file), kind.rules(record), dtype, tuple(FACTORS.values()))
-    return model.eval(), report, config, file
 
 
 def _plain(field: Field) -> Any:

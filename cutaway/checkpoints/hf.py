@@ -8,20 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cutaway import spec
 from cutaway.checkpoints import sentences
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, described, family_of
-from cutaway.checkpoints.fill import Match, Source, fill
+from cutaway.checkpoints.fill import Source
 from cutaway.checkpoints.generation_config import KEYS, read_generation
 from cutaway.checkpoints.packed import check_packing, unpacked
 from cutaway.checkpoints.rules import Rule
 from cutaway.checkpoints.stacked import stacked
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
-from cutaway.models import Transformer, build
 
 BOOKKEEPING = {
     "architectures": "read for the head", "model_type": "names the family", "transformers_version": "bookkeeping",
@@ -70,16 +67,6 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     table, two_stacks = _json(path) if path.is_file() else None, isinstance(record, spec.EncoderDecoder)
     generation = read_generation(table, config, family.generation, two_stacks)
     return record.replace(name=record.name or folder.name, generation=generation), config
-
-
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Match, Config]:
-    """The model of a folder, in `dtype` whatever its files hold (a wider dtype holds bf16 and f16 exactly)."""
-    record, config = read_spec(folder)
-    family = family_of(config.data["model_type"], config.where)
-    model = build(record)
-    rules = rules_of(family, record)
-    report = fill(model, open_source(folder, config, rules), rules, dtype, family.ignored_tensors, family.bare)
-    return model.eval(), report, config
 
 
 def rules_of(family: Family, record: spec.Model) -> list[Rule]:

@@ -28,8 +28,12 @@ from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Opened", "open_checkpoint"]
 
-READ = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".toml", ".gguf")
+WEIGHTS = (".safetensors", ".bin", ".gguf")
+READ = (".json", ".txt", ".model", ".jinja", ".toml", *WEIGHTS)
 """Endings of the files that are read in a folder."""
+MOST = {"config.json": 1 << 22, "generation_config.json": 1 << 22, "spec.toml": 1 << 22}
+MOST_OF_OTHERS = 1 << 27
+"""Bytes of a text; the largest vocabularies take a quarter of this."""
 DROP_AFTER = 1 << 26
 """Bytes read one by one before their memory is given back."""
 
@@ -117,7 +121,7 @@ class Opened:
     def load(self, dtype: torch.dtype = torch.float32) -> Transformer:
         """The whole model."""
         model = build(self.record)
-        fill(model, self.source, self.rules, dtype, self.ignored, self.renamed)
+        fill(model, self.source, self.match, dtype)
         return model.eval()
 
     def tokenizer(self) -> Tokenizer | None:
@@ -137,7 +141,7 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
     """
     path = Path(path)
     if path.is_dir():
-        _check_links(path)
+        _check_files(path)
     if (path / native.SPEC).is_file():
         record = spec.load(path / native.SPEC)
         rules = [same(name, name) for name in spec.weights(record)]
@@ -163,10 +167,18 @@ def open_checkpoint(path: str | Path, allow_pickle: bool = False) -> Opened:
     raise CheckpointError(f"{path}: no model folder and no .gguf file; check the path")
 
 
-def _check_links(folder: Path) -> None:
-    """Raise CheckpointError for a link that leads out of the folder, but for the hub's cache, whose files are links."""
+def _check_files(folder: Path) -> None:
+    """Raise CheckpointError for a link that leads out of the folder, and for a text too large to be one.
+
+    The files of the hub's cache are links into the folder beside it.
+    """
     home = folder.resolve()
     allowed = home.parents[1] if home.parent.name == "snapshots" else home
-    for path in folder.iterdir():
-        if path.is_symlink() and path.suffix in READ and not path.resolve().is_relative_to(allowed):
+    for path in [*folder.iterdir(), *folder.glob("*/*")]:
+        if path.suffix not in READ:
+            continue
+        if path.is_symlink() and not path.resolve().is_relative_to(allowed):
             raise CheckpointError(f"{path}: it is a link out of the folder; put the file itself there")
+        most = MOST.get(path.name, MOST_OF_OTHERS)
+        if path.suffix not in WEIGHTS and path.is_file() and (size := path.stat().st_size) > most:
+            raise CheckpointError(f"{path}: it has {size} bytes, at most {most} are accepted; fetch the file again")

@@ -1,7 +1,8 @@
 """Chat templates: programs in Jinja that come with a model, so they are run in a sandbox and on a budget.
 
 The sandbox keeps a template from reaching Python's objects and from changing its input. The budget bounds its time and
-memory: each turn of a loop and each call costs something, and so does each character it makes; and it has a deadline.
+memory: each turn of a loop and each call costs something, and so does each character it makes; and its seconds of the
+processor are counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from time import monotonic
+from time import thread_time
 from typing import Any, NoReturn
 
 import jinja2
@@ -26,11 +27,11 @@ from cutaway.errors import InputError
 __all__ = ["ChatTemplate"]
 
 MAX_SOURCE = 1 << 20
-MAX_COST = 1 << 28
+MAX_COST = 1 << 27
 STEP_COST = 1 << 8
-"""A turn of a loop or a call costs as much as so many characters, so there can be a million of them."""
+"""A turn of a loop or a call costs as much as so many characters, so there can be half a million of them."""
 ITEM_COST = 1 << 4
-MAX_SECONDS = 5
+MAX_SECONDS = 0.8
 STRETCHING = frozenset((
     "batch", "center", "expandtabs", "format", "indent", "join", "ljust", "replace", "rjust", "round", "slice",
     "truncate", "wordwrap", "zfill",
@@ -47,11 +48,11 @@ class _Budget:
     """What one rendering may still cost."""
 
     def __init__(self) -> None:
-        self.left, self.deadline = MAX_COST, monotonic() + MAX_SECONDS
+        self.left, self.deadline = MAX_COST, thread_time() + MAX_SECONDS
 
     def spend(self, cost: int) -> None:
         self.left -= cost
-        if self.left < 0 or monotonic() > self.deadline:
+        if self.left < 0 or thread_time() > self.deadline:
             raise _RefusalError("it takes too long or makes too much text")
 
 

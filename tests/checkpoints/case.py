@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cutaway import spec
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.models import Transformer, build
 from cutaway.parts.step import Given
 
@@ -29,7 +29,7 @@ def opened(shared: Path, name: str) -> Case:
     folder = shared / "cases" / "given" / name
     index = json.loads((folder.parent / "index.json").read_text())["cases"]
     tolerance = next(each["tolerance"] for each in index if each["case"] == name)
-    return Case(hf.load(folder / "model")[0], load_file(folder / "refs.safetensors"), tolerance)
+    return Case(open_checkpoint(folder / "model").load(), load_file(folder / "refs.safetensors"), tolerance)
 
 
 def as_spec(model: Transformer, record: spec.Model) -> Transformer:

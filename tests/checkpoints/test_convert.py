@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import cutaway
 from cutaway import spec
-from cutaway.checkpoints import native
+from cutaway.checkpoints import export, native
 from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.convert_gguf import STORED
 from cutaway.checkpoints.family import families
@@ -19,6 +23,7 @@ from cutaway.checkpoints.gguf import GGUF
 from cutaway.checkpoints.gguf_blocks import BY_NAME
 from cutaway.checkpoints.gguf_quantize import quantize
 from cutaway.checkpoints.opened import open_checkpoint
+from cutaway.checkpoints.verify import verify
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import build
@@ -150,6 +155,42 @@ def test_a_model_that_fits_no_family_is_refused_with_the_list(tmp_path):
     assert "no Hugging Face family can hold this model" in message and "\n" not in message
     assert "embedding.positions is sinusoidal" in message and "own format" in message
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_a_mistake_in_a_translation_is_heard(monkeypatch):
+    """Another kind of model is no error; anything else that a translation raises is its own."""
+    (family,) = (family for family in families() if "llama" in family.model_types)
+    for wrong in (lambda record: [] + 1, lambda record: {}["key"], lambda record: family.nosuch):
+        monkeypatch.setattr(export, "families", lambda wrong=wrong: (replace(family, to_config=wrong),))
+        with pytest.raises((TypeError, KeyError, AttributeError)):
+            export.fit_hf(cutaway.preset("llama-tiny"))
+    monkeypatch.setattr(export, "families", lambda: (family,))
+    with pytest.raises(CheckpointError, match="no Hugging Face family can hold this model"):
+        export.fit_hf(cutaway.preset("t5-small"))
+
+
+def test_copies_that_differ_are_not_converted(tmp_path):
+    """A tied table that the folder holds twice, the second time with other numbers."""
+    folder = tmp_path / "in"
+    shutil.copytree(GIVEN / "qwen2-a" / "model", folder, copy_function=shutil.copyfile)
+    folder.chmod(0o755)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, folder / "model.safetensors")
+    for run in (lambda: convert(folder, "hf", tmp_path / "out"), lambda: verify(folder, with_peers=False)):
+        with pytest.raises(CheckpointError, match="one tensor in this model, but the file's differ"):
+            run()
+
+
+def test_ids_that_a_file_does_not_have_are_null_in_a_folder(tmp_path):
+    """The peer's class would take ids of its own, one of them for a row that this table does not have."""
+    record = open_checkpoint(GIVEN / "phi3-a" / "model").record
+    native.save(build(record.replace(generation=spec.Generation()), seed=0), tmp_path / "own")
+    convert(tmp_path / "own", "gguf", tmp_path / "file", family="phi3")
+    assert convert(tmp_path / "file", "hf", tmp_path / "out").notes == []
+    for name in ("config.json", "generation_config.json"):
+        written = json.loads((tmp_path / "out" / name).read_text())
+        assert [written[f"{role}_token_id"] for role in ("bos", "eos", "pad")] == [None] * 3
+    assert open_checkpoint(tmp_path / "out").record.generation == spec.Generation()
 
 
 @pytest.mark.parametrize(

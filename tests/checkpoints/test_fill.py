@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cutaway
-from cutaway.checkpoints.fill import fill
+from cutaway.checkpoints.fill import fill, match
 from cutaway.checkpoints.rules import same, written
 from cutaway.errors import CheckpointError
 from cutaway.models import build
@@ -53,7 +53,9 @@ def state_and_rules(record):
 
 def filled(record, tensors, rules, **more):
     model = build(record)
-    return model, fill(model, Tensors(tensors), rules, torch.float32, **more)
+    found = match(record, Tensors(tensors), rules, **more)
+    fill(model, Tensors(tensors), found, torch.float32)
+    return model, found
 
 
 @pytest.mark.parametrize("names", [("table",), ("lm_head.weight",), ("table", "lm_head.weight")])

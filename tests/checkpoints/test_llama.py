@@ -9,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cutaway.checkpoints import gguf_model, hf
+from cutaway.checkpoints import hf
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.generation import generate
 from cutaway.parts.step import Given
@@ -23,7 +24,7 @@ def test_equals_the_peer(name, shared):
     folder = shared / "cases" / "given" / name
     tolerance = {c["case"]: c["tolerance"] for c in json.loads((folder.parent / "index.json").read_text())["cases"]}
     refs = load_file(folder / "refs.safetensors")
-    model, _, _ = hf.load(folder / "model")
+    model = open_checkpoint(folder / "model").load()
     for key in ("full", "one", "lpad", "rpad"):
         if f"{key}.ids" not in refs:
             continue
@@ -52,7 +53,7 @@ def test_config_goes_out_and_comes_back(name, shared):
 def test_gguf_equals_the_peer(shared):
     folder = shared / "cases" / "given" / "gguf" / "gguf-llama-a"
     refs = load_file(folder / "refs.safetensors")
-    model = gguf_model.load(folder / "gguf-llama-a.gguf")[0]
+    model = open_checkpoint(folder / "gguf-llama-a.gguf").load()
     with torch.no_grad():
         worst = (model(refs["ids"]) - refs["logits"]).abs().max()
     assert worst <= json.loads((folder / "case.json").read_text())["tolerance"]
@@ -76,7 +77,7 @@ def test_trap_32_missing_shard(shared, tmp_path):
     folder = broken(shared, tmp_path)
     (folder / "model-00002-of-00004.safetensors").unlink()
     with pytest.raises(CheckpointError, match="model-00002-of-00004.safetensors is missing"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_trap_32_a_tensor_that_is_not_in_its_shard(shared, tmp_path):
@@ -84,14 +85,14 @@ def test_trap_32_a_tensor_that_is_not_in_its_shard(shared, tmp_path):
     first = "model-00001-of-00004.safetensors"
     edit(folder / "model.safetensors.index.json", lambda d: d["weight_map"].update({"model.norm.weight": first}))
     with pytest.raises(CheckpointError, match="model.norm.weight is not in"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_a_shard_outside_the_folder_is_not_read(shared, tmp_path):
     folder = broken(shared, tmp_path)
     edit(folder / "model.safetensors.index.json", lambda d: d["weight_map"].update({"model.norm.weight": "../x"}))
     with pytest.raises(CheckpointError, match="not a file name in this folder"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_wrong_configuration_is_named(shared, tmp_path, change, message):
     folder = broken(shared, tmp_path)
     edit(folder / "config.json", change)
     with pytest.raises(CheckpointError, match=message):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 @pytest.mark.parametrize("sixteenth", range(0, 16, 3))
@@ -120,4 +121,4 @@ def test_a_truncated_shard_is_named(shared, tmp_path, sixteenth):
     path = folder / "model-00003-of-00004.safetensors"
     path.write_bytes(path.read_bytes()[: path.stat().st_size * sixteenth // 16])
     with pytest.raises(CheckpointError, match="model-00003"):
-        hf.load(folder)
+        open_checkpoint(folder).load()

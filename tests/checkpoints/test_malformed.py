@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import resource
 import shutil
 import struct
@@ -15,6 +16,8 @@ import torch
 
 import cutaway
 from cutaway.errors import CheckpointError
+from cutaway.tokenizers.load import from_folder
+from cutaway.tokenizers.train import train
 from tests.checkpoints.test_given import GIVEN
 
 SHARD, INDEX = "model-00002-of-00004.safetensors", "model.safetensors.index.json"
@@ -63,6 +66,12 @@ def header(path, change):
     path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + n :])
 
 
+def truncate(path, n_bytes):
+    """So long, the rest a hole."""
+    with path.open("r+b") as file:
+        file.truncate(n_bytes)
+
+
 def first(table):
     return next(key for key in table if key != "__metadata__")
 
@@ -73,6 +82,7 @@ CONFIGS = {
     "nothing": (lambda p: p.write_text(""), "not valid JSON"),
     "no UTF-8": (lambda p: p.write_bytes(b'{"a": "\xff"}'), "not valid JSON"),
     "deep": (lambda p: p.write_text("[" * 100_000), "not valid JSON"),
+    "large": (lambda p: truncate(p, 1 << 40), "at most 4194304 are accepted"),
     "not there": (lambda p: p.unlink(), "no such file"),
     "no model type": (lambda p: edit(p, lambda d: d.pop("model_type")), "model_type 'None' is not known"),
     "unknown model type": (lambda p: edit(p, lambda d: d.update(model_type="x")), "model_type 'x' is not known"),
@@ -123,6 +133,8 @@ def test_a_shard_cut_at_each_sixteenth(sixteenth, folder, refused):
 
 INDEXES = {
     "no JSON": (lambda p: p.write_text("{"), "an index of shards"),
+    "deep": (lambda p: p.write_text('{"a":' * 100_000), "an index of shards"),
+    "large": (lambda p: truncate(p, 1 << 40), "at most"),
     "no map": (lambda p: p.write_text("{}"), "weight_map"),
     "up": (lambda p: edit(p, lambda d: d["weight_map"].update({"model.norm.weight": "../x.safetensors"})), "../x"),
     "root": (lambda p: edit(p, lambda d: d["weight_map"].update({"model.norm.weight": "/x.safetensors"})), "/x"),
@@ -156,6 +168,31 @@ def test_a_tokenizer(text, folder, refused):
     cutaway.load(folder, tokenizer=False)
 
 
+def test_no_changed_byte_of_a_tokenizer_gives_another_error(folder):
+    train(["the same text again and again"] * 9, 280).save(folder)
+    path, draw = folder / "tokenizer.json", random.Random(0)
+    raw, named = path.read_bytes(), 0
+    for _ in range(200):
+        changed = bytearray(raw)
+        changed[draw.randrange(len(raw))] = draw.choice(b'0{}[]"9a-,:\xff')
+        path.write_bytes(changed)
+        try:
+            from_folder(folder)
+        except CheckpointError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+            named += 1
+    assert 150 < named < 200
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("change", [lambda p: p.write_text("[" * 100_000), lambda p: truncate(p, 1 << 40)])
+def test_a_text_beside_it(name, change, folder, refused):
+    train(["text"] * 9, 260).save(folder)
+    (folder / name).touch()
+    change(folder / name)
+    assert name in refused()
+
+
 def test_pickled_weights_are_refused_and_never_run(folder, refused, tmp_path):
     class Evil:
         def __reduce__(self):
@@ -170,8 +207,9 @@ def test_pickled_weights_are_refused_and_never_run(folder, refused, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["config.json", SHARD, "tokenizer.json"])
+@pytest.mark.parametrize("name", ["config.json", SHARD, INDEX, "tokenizer.json", "1_Pooling/config.json"])
 def test_a_link_out_of_the_folder(name, folder, refused, tmp_path):
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     (tmp_path / "outside").write_text("{}")
     (folder / name).symlink_to(tmp_path / "outside")

@@ -12,11 +12,12 @@ from safetensors.torch import load_file, save_file
 
 import cutaway
 from cutaway import spec
-from cutaway.checkpoints import gguf_model, hf, native
+from cutaway.checkpoints import native
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.family import family_of
 from cutaway.checkpoints.gguf import GGUF
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.parts.embedding import TokenEmbedding
 from cutaway.parts.functions import soft_cap
@@ -167,7 +168,7 @@ def test_trap_23_a_file_has_the_one_added(shared, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"query_pre_attn_scalar": 20}))
     convert(folder, "gguf", tmp_path / "file")
     (file,) = (tmp_path / "file").iterdir()
-    ours, theirs = hf.load(folder)[0], gguf_model.load(file)[0]
+    ours, theirs = open_checkpoint(folder).load(), open_checkpoint(file).load()
     assert theirs.spec.final_norm.gain == "plain"
     assert (theirs.final_norm.weight - ours.final_norm.weight - 1).abs().max() < 1e-6
     ids = torch.arange(40)[None]
@@ -227,7 +228,7 @@ def test_trap_29_a_tied_head_shares_the_table(shared, tmp_path):
     model = opened(shared, "qwen2-a").model
     assert model.spec.head.tied and "head.weight" not in dict(model.named_parameters())
     native.save(model, tmp_path / "saved")
-    again, _ = native.load(tmp_path / "saved")
+    again = open_checkpoint(tmp_path / "saved").load()
     assert again.head.tied[0] is again.embedding.table
     ids = torch.arange(20)[None]
     with torch.no_grad():
@@ -239,7 +240,7 @@ def test_trap_29_a_head_of_its_own_must_be_there(shared, tmp_path):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
     with pytest.raises(CheckpointError, match="lm_head.weight is missing"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_trap_30_leftover_buffers_are_ignored_by_name_alone(shared, tmp_path):
@@ -247,16 +248,16 @@ def test_trap_30_leftover_buffers_are_ignored_by_name_alone(shared, tmp_path):
     state = load_file(folder / "model.safetensors")
     buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(3)}
     save_file(state | buffers, folder / "model.safetensors")
-    assert set(hf.load(folder)[1].ignored) == set(buffers)
+    assert set(open_checkpoint(folder).match.ignored) == set(buffers)
     save_file(state | {"model.layers.0.self_attn.mystery": torch.ones(4)}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="model.layers.0.self_attn.mystery is not understood"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_trap_34_rows_of_q_and_k_are_permuted_in_files_of_llama_alone(shared):
     for name, permuted in (("gguf-llama-a", True), ("gguf-qwen2-a", False)):
         path = shared / "cases" / "given" / "gguf" / name / f"{name}.gguf"
-        model, _, _, _ = gguf_model.load(path)
+        model = open_checkpoint(path).load()
         raw, ours = GGUF(path).read("blk.0.attn_q.weight"), model.blocks[0].attn.q_proj.weight
         halves = raw.reshape(4, 8, 2, -1).transpose(1, 2).reshape(raw.shape)
         assert torch.equal(ours.data, halves if permuted else raw)
@@ -266,7 +267,7 @@ def test_trap_34_rows_of_q_and_k_are_permuted_in_files_of_llama_alone(shared):
 def test_trap_35_values_of_half_precision_are_widened_exactly(shared):
     folder = shared / "cases" / "given" / "llama-bf16" / "model"
     stored = load_file(folder / "model.safetensors")
-    model = hf.load(folder)[0]
+    model = open_checkpoint(folder).load()
     assert stored["model.norm.weight"].dtype == torch.bfloat16
     for theirs, ours in (
         ("model.norm.weight", "final_norm.weight"),

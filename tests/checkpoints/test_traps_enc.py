@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cutaway import spec
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import InputError
 from cutaway.generation import Cache, generate
 from cutaway.parts.positions import t5_bucket
@@ -56,7 +56,7 @@ def test_trap_09_positions_come_from_the_ids_that_are_no_padding(shared):
         seen.append(case.model.embedding._position(ids, step)[0])
     rows = case.model.embedding.positions.weight
     assert torch.equal(seen[0], rows[[2, 3, 1, 4]]) and torch.equal(seen[1], rows[[2, 3, 4]])
-    model = hf.load(shared / "cases" / "given" / "m2m_100-a" / "model")[0].encoder
+    model = open_checkpoint(shared / "cases" / "given" / "m2m_100-a" / "model").load().encoder
     step = model.begin(with_pad, Given(), None)
     waves = model.embedding._position(with_pad, step)[0]
     assert torch.equal(waves[2], torch.zeros_like(waves[2]))  # a pad has no position here
@@ -172,7 +172,7 @@ def test_trap_29_which_name_of_a_shared_table_survives_does_not_matter(shared, t
         table[name] = table.pop("model.shared.weight")
         save_file(table, tmp_path / "model.safetensors")
         (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
-        model = hf.load(tmp_path)[0]
+        model = open_checkpoint(tmp_path).load()
         assert off_pair(model, opened(shared, "bart-a").refs) <= opened(shared, "bart-a").tolerance
         assert model.encoder.embedding.table is model.decoder.embedding.table is model.head.tied[0]
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from transformers import BloomConfig, BloomForCausalLM, FalconConfig, FalconForCausalLM
 
 from cutaway import spec
-from cutaway.checkpoints import hf
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import InputError
 from cutaway.generation import Cache, generate
 from cutaway.models import build
@@ -34,7 +34,7 @@ def case(shared):
         folder = shared / "cases" / "given" / name
         index = json.loads((folder.parent / "index.json").read_text())["cases"]
         tolerance = next(each["tolerance"] for each in index if each["case"] == name)
-        return hf.load(folder / "model")[0], load_file(folder / "refs.safetensors"), tolerance
+        return open_checkpoint(folder / "model").load(), load_file(folder / "refs.safetensors"), tolerance
 
     return opened
 

@@ -10,6 +10,7 @@ import torch
 from cutaway import spec
 from cutaway.ablation.surgery import transplant
 from cutaway.checkpoints import native
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.tap import listening
 from tests.conformance.models import Inputs, drawn
 from tests.conformance.strategies import PAD, random_specs
@@ -84,7 +85,7 @@ def test_saved_is_loaded(index, tmp_path):
     record = SPECS[index]
     model, given = drawn(record), Inputs.of(record)
     native.save(model, tmp_path)
-    again, _ = native.load(tmp_path, torch.float64)
+    again = open_checkpoint(tmp_path).load(torch.float64)
     assert again.spec == record and spec.load(tmp_path / native.SPEC) == record
     assert [name for name, _ in again.named_parameters()] == [name for name, _ in model.named_parameters()]
     with torch.no_grad():

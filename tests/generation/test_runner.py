@@ -7,6 +7,7 @@ import torch
 
 from cutaway import build, listening, preset, spec
 from cutaway.checkpoints import native
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation.runner import Runner
 from cutaway.parts.linear import joined
@@ -53,7 +54,7 @@ def test_bfloat16_is_as_near_to_float64_as_the_forwards():
 
 def test_weights_that_a_checkpoint_fills_are_one_matrix(tmp_path):
     native.save(drawn("llama-tiny", torch.float32), tmp_path)
-    model = native.load(tmp_path, torch.float64)[0]  # another type than the file's, so in memory of its own
+    model = open_checkpoint(tmp_path).load(torch.float64)  # another type than the file's, so in memory of its own
     attn, ffn = model.blocks[0].attn, model.blocks[0].ffn
     maps = attn.q_proj, attn.k_proj, attn.v_proj
     one = joined(maps)

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.tokenizers import Tokenizer, chat, from_folder, from_gguf, train
+from cutaway.tokenizers import Tokenizer, from_folder, from_gguf, train
 from cutaway.tokenizers.chat import ChatTemplate
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -146,17 +146,18 @@ def test_escapes_and_mistakes_give_an_error_and_nothing_else(source):
         "{{ 3.1 | round(10**9, 'floor') }}",
     ],
 )
-def test_time_and_memory_are_bounded(source, monkeypatch):
-    monkeypatch.setattr(chat, "MAX_SECONDS", 1)
+def test_time_and_memory_are_bounded(source):
+    start = time.thread_time()
+    with pytest.raises(InputError):
+        render(source)
+    assert time.thread_time() - start < 1
     tracemalloc.start()
-    start = time.perf_counter()
     try:
         with pytest.raises(InputError):
             render(source)
-        assert tracemalloc.get_traced_memory()[1] < 600 << 20
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
     finally:
         tracemalloc.stop()
-    assert time.perf_counter() - start < 3
 
 
 def test_a_long_conversation_fits_the_budget():

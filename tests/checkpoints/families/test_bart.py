@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import rewrite, tiny
 from tests.checkpoints.families.tiny_pairs import SMALL, batch, ours, round_trip, same_outputs, same_texts, theirs
@@ -57,7 +58,10 @@ def test_answers_and_classes(stem, tmp_path):
 def test_a_classifier_reads_the_state_for_the_end(stem, tmp_path):
     """Given the start id and the source without its end, ours reads the last state, theirs the one at the end id."""
     folder = folder_of(stem, "ForSequenceClassification", tmp_path / "in", num_labels=3, decoder_start_token_id=2)
-    model, their = hf.load(folder)[0], getattr(transformers, f"{stem}ForSequenceClassification").from_pretrained(folder)
+    model, their = (
+        open_checkpoint(folder).load(),
+        getattr(transformers, f"{stem}ForSequenceClassification").from_pretrained(folder),
+    )
     source = torch.tensor([[5, 9, 7, 2], [8, 4, 6, 2]])
     target = torch.cat((torch.full((2, 1), 2), source[:, :-1]), 1)
     mask = torch.ones_like(source)
@@ -129,7 +133,7 @@ def test_a_head_of_its_own_beside_a_shared_table(tmp_path):
     table = load_file(path)
     table["lm_head.weight"] = torch.randn(61, 32)
     save_file(table, path, {"format": "pt"})
-    model = hf.load(rewrite(folder, tie_word_embeddings=False))[0]
+    model = open_checkpoint(rewrite(folder, tie_word_embeddings=False)).load()
     assert model.spec.shared_embedding and not model.spec.head.tied
     hidden = torch.randn(1, 1, 32)
     assert torch.allclose(torch.nn.functional.linear(hidden, model.head.weight), hidden @ table["lm_head.weight"].T)
@@ -140,7 +144,7 @@ def test_a_head_of_its_own_beside_a_shared_table(tmp_path):
 def test_a_stored_table_of_positions_is_what_is_read(tmp_path):
     """Older files of Marian have one; without it sinusoids are computed."""
     folder = folder_of("Marian", "MTModel", tmp_path)
-    assert isinstance(hf.load(folder)[0].spec.encoder.embedding.positions, spec.Sinusoidal)
+    assert isinstance(open_checkpoint(folder).load().spec.encoder.embedding.positions, spec.Sinusoidal)
     path = folder / "model.safetensors"
     peer = transformers.MarianMTModel.from_pretrained(folder)
     table = load_file(path)
@@ -154,7 +158,10 @@ def test_a_stored_table_of_positions_is_what_is_read(tmp_path):
 def test_positions_from_pad_ids(tmp_path):
     """M2M-100: a pad token inside a text gets no position and the others count on."""
     folder = folder_of("M2M100", "ForConditionalGeneration", tmp_path)
-    model, peer = hf.load(folder)[0], transformers.M2M100ForConditionalGeneration.from_pretrained(folder).eval()
+    model, peer = (
+        open_checkpoint(folder).load(),
+        transformers.M2M100ForConditionalGeneration.from_pretrained(folder).eval(),
+    )
     source, target = torch.tensor([[5, 1, 6, 7]]), torch.tensor([[2, 1, 8]])
     mask = torch.ones_like(source)
     want, got = theirs(peer, source, mask, target), ours(model, source, mask, target)
@@ -174,12 +181,12 @@ def test_positions_from_pad_ids(tmp_path):
 def test_what_is_refused(changes, message, tmp_path):
     folder = folder_of("Bart", "ForConditionalGeneration", tmp_path)
     with pytest.raises(CheckpointError, match=message):
-        hf.load(rewrite(folder, **changes))
+        open_checkpoint(rewrite(folder, **changes)).load()
 
 
 def test_batches_of_sources_equal_each_alone(tmp_path):
     folder = folder_of("Bart", "ForConditionalGeneration", tmp_path)
-    model = hf.load(folder)[0]
+    model = open_checkpoint(folder).load()
     source, mask, target = batch(1, 61)
     together = ours(model, source, mask, target)
     for row in range(3):

@@ -9,6 +9,7 @@ from transformers import BertConfig
 
 from cutaway import spec
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import rewrite, tiny
 from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
@@ -48,7 +49,8 @@ def test_padding_on_the_left_moves_positions_as_there(tmp_path):
 
 def test_the_pretraining_class_gives_its_masked_tokens(tmp_path):
     folder = folder_of("ForPreTraining", tmp_path)
-    model, report, _ = hf.load(folder)
+    opened = open_checkpoint(folder)
+    model, report = opened.load(), opened.match
     assert isinstance(model.spec.head, spec.MaskedHead)
     assert sorted(report.ignored) == [
         "bert.pooler.dense.bias", "bert.pooler.dense.weight", "cls.seq_relationship.bias", "cls.seq_relationship.weight"
@@ -72,7 +74,7 @@ def test_trap_30_names_of_the_first_release(tmp_path):
 
 def test_a_bare_model_without_a_pooler(tmp_path):
     folder = folder_of("ForMaskedLM", tmp_path)
-    model = hf.load(rewrite(folder, architectures=["BertModel"]))[0]
+    model = open_checkpoint(rewrite(folder, architectures=["BertModel"])).load()
     assert model.spec.head == spec.VectorHead()
 
 
@@ -102,10 +104,10 @@ def test_labels_and_what_they_mean(tmp_path):
 def test_what_is_refused(changes, message, tmp_path):
     folder = folder_of("ForSequenceClassification", tmp_path)
     with pytest.raises(CheckpointError, match=message):
-        hf.load(rewrite(folder, **changes))
+        open_checkpoint(rewrite(folder, **changes)).load()
 
 
 def test_a_classifier_without_its_matrix_is_incomplete(tmp_path):
     folder = folder_of("ForPreTraining", tmp_path)
     with pytest.raises(CheckpointError, match="classifier.bias is missing"):
-        hf.load(rewrite(folder, architectures=["BertForSequenceClassification"]))
+        open_checkpoint(rewrite(folder, architectures=["BertForSequenceClassification"])).load()

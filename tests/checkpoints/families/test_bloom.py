@@ -12,6 +12,7 @@ from transformers import (
 )
 
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
 
@@ -57,4 +58,4 @@ def test_files_of_2022(tmp_path):
 def test_the_peer_drops_biases_when_it_is_slow_but_exact(tmp_path):
     folder = tiny(BloomForCausalLM, BloomConfig(**SIZES, slow_but_exact=True, pretraining_tp=2), tmp_path)
     with pytest.raises(CheckpointError, match="slow_but_exact"):
-        hf.load(folder)
+        open_checkpoint(folder).load()

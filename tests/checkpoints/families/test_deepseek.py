@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
 
@@ -107,11 +108,11 @@ def test_the_layer_that_guesses_ahead_is_left_out(tmp_path):
     folder = tiny(DeepseekV3ForCausalLM, v3(), tmp_path)
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {"model.layers.61.eh_proj.weight": torch.ones(2, 4)}, folder / "model.safetensors")
-    _, found, _ = hf.load(folder)
+    found = open_checkpoint(folder).match
     assert list(found.ignored) == ["model.layers.61.eh_proj.weight"]
     save_file(tensors | {"model.layers.3.eh_proj.weight": torch.ones(2, 4)}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="model.layers.3.eh_proj.weight is not understood"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_weights_of_8_bits(tmp_path):
@@ -126,12 +127,12 @@ def test_weights_of_8_bits(tmp_path):
     plain = (packed.float() * factors[:, None, :, None]).flatten(2).flatten(0, 1)
     save_file(tensors | {name: plain}, folder / "model.safetensors")
     with torch.no_grad():
-        want = hf.load(folder)[0](torch.tensor([[3, 4, 5]]))
+        want = open_checkpoint(folder).load()(torch.tensor([[3, 4, 5]]))
     packed = packed.flatten(2).flatten(0, 1).contiguous()
     save_file(tensors | {name: packed, f"{name}_scale_inv": factors}, folder / "model.safetensors")
     rewrite(folder, quantization_config={"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})
     with torch.no_grad():
-        assert torch.equal(hf.load(folder)[0](torch.tensor([[3, 4, 5]])), want)
+        assert torch.equal(open_checkpoint(folder).load()(torch.tensor([[3, 4, 5]])), want)
 
 
 @pytest.mark.parametrize(

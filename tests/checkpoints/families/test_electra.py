@@ -6,7 +6,7 @@ import pytest
 import transformers
 from transformers import ElectraConfig
 
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import rewrite, tiny
 from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
@@ -37,10 +37,10 @@ def test_an_untied_generator(tmp_path):
 def test_a_discriminator_read_as_a_bare_encoder(tmp_path):
     folder = rewrite(folder_of("ForPreTraining", tmp_path), architectures=["ElectraModel"])
     same_outputs(folder)
-    assert len(hf.load(folder)[1].ignored) == 4
+    assert len(open_checkpoint(folder).match.ignored) == 4
 
 
 def test_the_summary_of_choices_is_refused(tmp_path):
     folder = rewrite(folder_of("Model", tmp_path), architectures=["ElectraForMultipleChoice"])
     with pytest.raises(CheckpointError, match="supported are ElectraModel, ElectraForMaskedLM"):
-        hf.load(folder)
+        open_checkpoint(folder).load()

@@ -23,6 +23,7 @@ from transformers import (
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
 from tests.checkpoints.families.tiny import TOKENS, rewrite, same_logits, same_text, tiny
@@ -126,11 +127,14 @@ def test_gemma3_with_pictures_is_read_as_text(tmp_path):
     folder = tiny(Gemma3ForConditionalGeneration, config, tmp_path / "in")
     model = same_logits(folder)
     same_text(folder)
-    assert {name.split(".")[0] for name in hf.load(folder)[1].ignored} == {"vision_tower", "multi_modal_projector"}
+    assert {name.split(".")[0] for name in open_checkpoint(folder).match.ignored} == {
+        "vision_tower",
+        "multi_modal_projector",
+    }
     state = load_file(folder / "model.safetensors")
     newer = {f"model.{name}".replace("language_model.model.", "language_model."): x for name, x in state.items()}
     save_file(newer, folder / "model.safetensors")
-    again = hf.load(folder)[0]
+    again = open_checkpoint(folder).load()
     assert all(torch.equal(x, again.get_parameter(name)) for name, x in model.named_parameters())
 
 

@@ -12,6 +12,7 @@ from transformers import GptOssConfig, GptOssForCausalLM, GptOssForTokenClassifi
 import cutaway
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.convert import convert
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, peer, rewrite, round_trip, same_logits, same_text, tiny
 
@@ -85,7 +86,7 @@ def test_mxfp4_equals_the_peer_and_goes_out_plain(tmp_path):
     folder = packed(tiny(GptOssForCausalLM, made, tmp_path / "in"))
     same_logits(folder)
     same_text(folder)
-    theirs, ours = peer(folder).state_dict(), dict(hf.load(folder)[0].named_parameters())
+    theirs, ours = peer(folder).state_dict(), dict(open_checkpoint(folder).load().named_parameters())
     first = theirs["model.layers.0.mlp.experts.gate_up_proj"][1].T  # rows: gate, up, gate, up, ...
     assert torch.equal(ours["blocks.0.ffn.experts.1.gate_proj.weight"], first[::2].float())
     assert torch.equal(ours["blocks.0.ffn.experts.1.up_proj.weight"], first[1::2].float())
@@ -103,7 +104,7 @@ def test_mxfp4_without_its_scales_is_named(tmp_path):
     del tensors["model.layers.1.mlp.experts.down_proj_scales"]
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="layers.1.mlp.experts.down_proj_blocks has shape"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 @pytest.mark.parametrize(

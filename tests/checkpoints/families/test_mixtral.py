@@ -6,6 +6,7 @@ import pytest
 from transformers import MixtralConfig, MixtralForCausalLM, MixtralForSequenceClassification, MixtralModel
 
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
 
@@ -71,4 +72,4 @@ def test_configurations_of_version_4(tmp_path):
 def test_what_is_refused(changes, message, tmp_path):
     folder = rewrite(tiny(MixtralForCausalLM, config(), tmp_path), **changes)
     with pytest.raises(CheckpointError, match=message):
-        hf.load(folder)
+        open_checkpoint(folder).load()

@@ -7,7 +7,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, same_logits, same_states, tiny
 
@@ -75,14 +75,15 @@ def test_trap_30_bare_names_and_leftover_buffers(stem, tmp_path):
     folder, prefix, buffers = made(stem, tmp_path)
     want = same_logits(folder)
     renamed(folder, lambda tensors: {name.removeprefix(prefix): tensor.clone() for name, tensor in tensors.items()})
-    same_weights(want, hf.load(folder)[0])
+    same_weights(want, open_checkpoint(folder).load())
     renamed(folder, lambda tensors: tensors | {name: torch.ones(3) for name in buffers})
-    model, report, _ = hf.load(folder)
+    opened = open_checkpoint(folder)
+    model, report = opened.load(), opened.match
     same_weights(want, model)
     assert set(report.ignored) == set(buffers)
     renamed(folder, lambda tensors: tensors | {"h.0.attn.mystery": torch.ones(3)})
     with pytest.raises(CheckpointError, match="h.0.attn.mystery is not understood"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 @pytest.mark.parametrize("stem", FAMILIES)
@@ -95,20 +96,20 @@ def test_states_of_each_layer(stem, tmp_path):
 )
 def test_a_tied_table_written_twice(stem, tmp_path):
     folder, _, _ = made(stem, tmp_path)
-    want = hf.load(folder)[0]
+    want = open_checkpoint(folder).load()
     table = want.embedding.tokens.weight.detach()
     renamed(folder, lambda tensors: tensors | {"lm_head.weight": table.clone()})
-    same_weights(want, hf.load(folder)[0])
+    same_weights(want, open_checkpoint(folder).load())
     renamed(folder, lambda tensors: tensors | {"lm_head.weight": table + 1})
     with pytest.raises(CheckpointError, match="one tensor in this model, but the file's differ"):
-        hf.load(folder)
+        open_checkpoint(folder).load()
 
 
 def test_the_head_of_neox_under_its_newer_name(tmp_path):
     folder, _, _ = made("GPTNeoX", tmp_path)
-    want = hf.load(folder)[0]
+    want = open_checkpoint(folder).load()
     renamed(folder, lambda tensors: {name.replace("embed_out", "lm_head"): x for name, x in tensors.items()})
-    same_weights(want, hf.load(folder)[0])
+    same_weights(want, open_checkpoint(folder).load())
 
 
 def same_weights(want, got):

@@ -7,6 +7,7 @@ import torch
 from transformers import Phi3Config, Phi3ForCausalLM, Phi3ForSequenceClassification, Phi3Model
 
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
 from tests.checkpoints.families.tiny import peer, rewrite, tiny
@@ -35,7 +36,7 @@ def test_longrope_switches_beyond_its_original_length(tmp_path):
     folder = tiny(
         Phi3ForCausalLM, Phi3Config(**SMALL, rope_parameters=LONG, original_max_position_embeddings=12), tmp_path
     )
-    model, theirs = hf.load(folder)[0], peer(folder)
+    model, theirs = open_checkpoint(folder).load(), peer(folder)
     for length in (12, 13, 40):
         ids = torch.randint(3, 61, (2, length))
         with torch.no_grad():

@@ -8,7 +8,7 @@ import transformers
 from transformers import CamembertConfig, RobertaConfig, XLMRobertaConfig
 
 from cutaway import spec
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.parts.step import Given
 from tests.checkpoints.families.tiny import rewrite, tiny
@@ -49,7 +49,7 @@ def test_relatives(config, stem, kind, tmp_path):
 def test_a_pad_id_inside_a_text_takes_the_pad_row_and_moves_the_rest(tmp_path):
     """Positions come from the ids, whatever the mask says."""
     folder = folder_of("Model", tmp_path)
-    model, peer = hf.load(folder)[0], transformers.RobertaModel.from_pretrained(folder).eval()
+    model, peer = open_checkpoint(folder).load(), transformers.RobertaModel.from_pretrained(folder).eval()
     ids = torch.tensor([[5, 1, 6, 7, 1]])
     with torch.no_grad():
         want = peer(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
@@ -65,4 +65,4 @@ def test_a_pad_id_inside_a_text_takes_the_pad_row_and_moves_the_rest(tmp_path):
 def test_what_is_refused(changes, message, tmp_path):
     folder = folder_of("ForMaskedLM", tmp_path)
     with pytest.raises(CheckpointError, match=message):
-        hf.load(rewrite(folder, **changes))
+        open_checkpoint(rewrite(folder, **changes)).load()

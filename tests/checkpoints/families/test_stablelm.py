@@ -11,7 +11,7 @@ from transformers import (
     StableLmModel,
 )
 
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
 
@@ -62,4 +62,4 @@ def test_older_layouts_of_the_file(tmp_path):
 def test_a_norm_that_a_head_lacks_is_named(tmp_path):
     folder = tiny(StableLmForCausalLM, StableLmConfig(**SIZES | PER_HEAD), tmp_path)
     with pytest.raises(CheckpointError, match=r"the configuration asks for|cannot become"):
-        hf.load(rewrite(folder, num_key_value_heads=4))
+        open_checkpoint(rewrite(folder, num_key_value_heads=4)).load()

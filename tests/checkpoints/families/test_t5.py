@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import MT5Config, MT5ForConditionalGeneration, T5Config
 
 from cutaway import spec
-from cutaway.checkpoints import hf
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.parts.step import Given
 from tests.checkpoints.families import tiny_encoders
@@ -88,7 +88,7 @@ def test_the_encoder_alone(kind, tmp_path):
 
 def test_a_classifier_reads_the_state_for_the_end(tmp_path):
     folder = folder_of("ForSequenceClassification", tmp_path / "in", num_labels=3)
-    model, their = hf.load(folder)[0], peer(folder)
+    model, their = open_checkpoint(folder).load(), peer(folder)
     source = torch.tensor([[5, 9, 7, 1], [8, 4, 6, 1]])
     with torch.no_grad():
         want = their(input_ids=source).logits
@@ -108,11 +108,11 @@ def test_files_of_2019(tmp_path):
     save_file(table, path, {"format": "pt"})
     late = ("scale_decoder_outputs", "tie_word_embeddings", "dense_act_fn", "is_gated_act", "feed_forward_proj")
     same_outputs(rewrite(folder, late, n_positions=512, output_past=True))
-    assert list(hf.load(folder)[1].ignored) == [extra]
+    assert list(open_checkpoint(folder).match.ignored) == [extra]
 
 
 def test_padding_on_either_side_moves_no_bias(tmp_path):
-    model = hf.load(folder_of(WRITES, tmp_path))[0]
+    model = open_checkpoint(folder_of(WRITES, tmp_path)).load()
     ids, mask = tiny_encoders.batches(0, 61)["left"]
     target = torch.tensor([[0, 5, 6]] * 3)
     padded = ours(model, ids, mask, target)
@@ -132,4 +132,4 @@ def test_padding_on_either_side_moves_no_bias(tmp_path):
 )
 def test_what_is_refused(changes, message, tmp_path):
     with pytest.raises(CheckpointError, match=message):
-        hf.load(rewrite(folder_of(WRITES, tmp_path), **changes))
+        open_checkpoint(rewrite(folder_of(WRITES, tmp_path), **changes)).load()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.convert import convert
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.generation import generate
 from cutaway.models import Transformer
 from cutaway.parts.step import Given
@@ -77,7 +78,7 @@ def their_logits(model: torch.nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
 
 def same_logits(folder: Path, tolerance: float = 1e-5, length: int = 24, **options: object) -> Transformer:
     """Ours equals theirs on every batch, up to `tolerance` of the largest logit; returns our model."""
-    model, theirs = hf.load(folder)[0], peer(folder, **options)
+    model, theirs = open_checkpoint(folder).load(), peer(folder, **options)
     for name, (ids, mask) in batches(model.spec.vocab_size, length).items():
         want = their_logits(theirs, ids, mask)
         with torch.no_grad():
@@ -101,7 +102,7 @@ def same_states(folder: Path, tolerance: float = 1e-5) -> None:
 
 def same_text(folder: Path, n: int = 12, **options: object) -> None:
     """Greedy continuations of three prompts, alone and in one batch, equal theirs of each alone."""
-    model, theirs = hf.load(folder)[0], peer(folder, **options)
+    model, theirs = open_checkpoint(folder).load(), peer(folder, **options)
     prompts = [ids[:n].tolist() for ids, n in zip(batches(model.spec.vocab_size, 9)["full"][0], (1, 6, 9), strict=True)]
     want = [theirs.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False)[0, len(ids) :] for ids in prompts]
     choice = model.spec.generation.replace(max_tokens=n)

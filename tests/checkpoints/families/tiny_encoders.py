@@ -11,6 +11,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.rules import written
 from cutaway.checkpoints.safetensors_write import outputs, write_folder
 from cutaway.models import OneStack
@@ -64,7 +65,7 @@ def ours(model: OneStack, ids: Tensor, mask: Tensor, types: Tensor | None = None
 
 def same_outputs(folder: Path, tolerance: float = 1e-5, sides: tuple[str, ...] = ("full", "one", "right")) -> OneStack:
     """Ours equals theirs on every batch, with token types too, up to `tolerance` of the largest number."""
-    model, their = hf.load(folder)[0], peer(folder)
+    model, their = open_checkpoint(folder).load(), peer(folder)
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
     for name, (ids, mask) in batches(pad, model.spec.vocab_size).items():
         if name in sides:
@@ -87,7 +88,10 @@ def compare(name: str, got: dict[str, Tensor], want: dict[str, Tensor], mask: Te
 
 def round_trip(folder: Path, out: Path) -> None:
     """In, out, in again: one spec, and a folder in which transformers finds the same model."""
-    model, family = hf.load(folder)[0], family_of(json.loads((folder / "config.json").read_text())["model_type"], "")
+    model, family = (
+        open_checkpoint(folder).load(),
+        family_of(json.loads((folder / "config.json").read_text())["model_type"], ""),
+    )
     write_folder(out, outputs(written(family.rules(model.spec), dict(model.named_parameters())))[0])
     pad = model.spec.generation.pad_id
     (out / "config.json").write_text(json.dumps({"pad_token_id": pad} | family.to_config(model.spec)))

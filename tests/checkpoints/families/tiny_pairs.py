@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.family import family_of
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.rules import written
 from cutaway.checkpoints.safetensors_write import outputs, write_folder
 from cutaway.generation import generate
@@ -53,7 +54,7 @@ def pad_of(folder: Path) -> int:
 
 def same_outputs(folder: Path, tolerance: float = 1e-5) -> EncoderDecoder:
     """Ours equals theirs on padded sources, up to `tolerance` of the largest number."""
-    model = hf.load(folder)[0]
+    model = open_checkpoint(folder).load()
     source, mask, target = batch(pad_of(folder), min(model.spec.encoder.vocab_size, model.spec.decoder.vocab_size))
     want, got = theirs(peer(folder), source, mask, target), ours(model, source, mask, target)
     assert got.shape == want.shape
@@ -63,7 +64,7 @@ def same_outputs(folder: Path, tolerance: float = 1e-5) -> EncoderDecoder:
 
 def same_texts(folder: Path, n: int = 10, **options: object) -> list[list[int]]:
     """What is written after padded sources, with their options, greedily or by beams, equals theirs of each alone."""
-    model, their = hf.load(folder)[0], peer(folder)
+    model, their = open_checkpoint(folder).load(), peer(folder)
     source, mask, _ = batch(pad_of(folder), model.spec.encoder.vocab_size)
     rows = [row[keep == 1].tolist() for row, keep in zip(source, mask, strict=True)]
     plain = {"max_new_tokens": n, "do_sample": False, "use_cache": False}  # its cache has as many layers as the encoder
@@ -86,7 +87,7 @@ OURS = {
 def round_trip(folder: Path, out: Path) -> None:
     """In, out, in again: one spec, and a folder in which transformers finds the same model."""
     data = json.loads((folder / "config.json").read_text())
-    model, family = hf.load(folder)[0], family_of(data["model_type"], "")
+    model, family = open_checkpoint(folder).load(), family_of(data["model_type"], "")
     write_folder(out, outputs(written(family.rules(model.spec), dict(model.named_parameters())))[0])
     ids = {key: data[key] for key in IDS if key in data}
     (out / "config.json").write_text(json.dumps(ids | family.to_config(model.spec)))
