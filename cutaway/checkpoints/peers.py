@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,21 +46,25 @@ def _asked(package: str, ask: Any, opened: Opened, ids: list[int], logits: Tenso
     return Peer(name, "", float(apart.max()), largest, int(same.sum()), int(sure.sum()), opened.format == "hf")
 
 
-def _transformers(opened: Opened, ids: list[int]) -> Any:
-    """Logits (or what the class of the folder gives), code of the folder never run."""
+def open_transformers(path: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
+    """The folder's model in transformers, as the class that it names; code of the folder is never run."""
     import transformers
 
     verbosity = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(opened.path, trust_remote_code=False, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
         cls = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-        model = cls.from_pretrained(
-            opened.path, dtype=torch.float32, local_files_only=True, use_safetensors=True
-        ).eval()
+        options |= {"dtype": dtype, "local_files_only": True, "use_safetensors": True}
+        return cls.from_pretrained(path, **options).eval()
     finally:
         transformers.utils.logging.set_verbosity(verbosity)
+
+
+def _transformers(opened: Opened, ids: list[int]) -> Any:
+    """Logits, or what the class of the folder gives."""
+    model = open_transformers(opened.path)
     given = {"input_ids": torch.tensor([ids])}
     if isinstance(opened.record, spec.EncoderDecoder):
         given["decoder_input_ids"] = given["input_ids"]

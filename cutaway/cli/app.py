@@ -109,6 +109,26 @@ def taps(model: str, /, *, json: Json = False) -> None:
 
 
 @app.command
+def compare(
+    first: str, second: str, text: str = "", /, *, tolerance: float | None = None, each: Flag = False, html: str = "",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """The first tensor in which two models, types, kernels or programs part ways; exit status 1 where they do.
+
+    :param first: a model, with a word behind it for another type (smollm2:bfloat16), for the fused kernels
+        (smollm2:fused) or for what transformers makes of a Hugging Face folder (FOLDER:transformers)
+    :param second: the same
+    :param text: what both read; without it a sentence, or ids from all over the vocabulary
+    :param tolerance: of the worst difference as a share of a tensor's largest number; else as the coarser type asks
+    :param each: a row a tensor instead of the worst of each kind over all layers
+    :param html: write an HTML page to this file instead
+    """
+    from cutaway.cli.compare import Request, show_compare
+
+    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, html, json)) else 1)
+
+
+@app.command
 def eval(model: str = "smollm2", /, *, text: str, json: Json = False) -> None:  # noqa: A001
     """Loss a token, perplexity and bits a byte of a text file."""
     from cutaway.cli.evaluate import show_eval

@@ -14,6 +14,8 @@ from cutaway.cli.output import errors
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from cutaway.loaded import Loaded
 
 
@@ -36,11 +38,12 @@ def fetch_known(name: str) -> Path:
     return fetch(name)
 
 
-def load_model(name: str) -> Loaded:
-    """The model of a name, ready to run."""
+def load_model(name: str, dtype: torch.dtype | None = None) -> Loaded:
+    """The model of a name, ready to run, in float32 or another type."""
     from cutaway.loaded import load
 
-    return load(name if name in spec.names() else fetch(name))
+    options = {} if dtype is None else {"dtype": dtype}
+    return load(name if name in spec.names() else fetch(name), **options)
 
 
 def spec_of(name: str, sets: dict[str, str]) -> spec.Model:

@@ -10,6 +10,7 @@ import cyclopts
 from cyclopts import Parameter
 
 app = cyclopts.App(name="trace", help="Look inside a model while it reads a text.")
+app.command("cutaway.cli.numerics:numerics", name="numerics")
 Html = Annotated[str, Parameter(help="Write an HTML page to this file instead.", show_default=False)]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
 

@@ -124,6 +124,15 @@ def describe(name: str) -> Tap:
     raise InputError(f"{name}: there is no such tap; `cutaway taps MODEL` lists those of a model")
 
 
+def kind_of(name: str) -> str:
+    """A name without the number of its layer: a pattern that all layers' taps of the kind match.
+
+    >>> kind_of("blocks.3.attn.q"), kind_of("decoder.blocks.0.ffn.experts.4.pre"), kind_of("final")
+    ('*.attn.q', 'decoder.*.ffn.experts.*.pre', 'final')
+    """
+    return re.sub(r"\bblocks\.\d+\.", "*.", re.sub(r"\bexperts\.\d+\.", "experts.*.", name))
+
+
 def _where(path: str) -> tuple[str, ...]:
     last = path.rpartition(".")[2]
     if path in ("", "encoder", "decoder"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -55,10 +56,12 @@ class Table:
 
 
 def shown(cell: Any) -> str:
-    """A number with three digits, a word as it is."""
+    """A number with its first three digits, all of those before the point; a word as it is."""
     if isinstance(cell, bool) or not isinstance(cell, float):
         return str(cell)
-    return f"{cell:.3f}" if cell == 0 or 1e-3 <= abs(cell) < 1e4 else f"{cell:.2e}"
+    if not 1e-3 <= abs(cell) < 1e4:
+        return "0" if cell == 0 else f"{cell:.2e}"
+    return f"{cell:.{max(0, 2 - math.floor(math.log10(abs(cell))))}f}"
 
 
 STYLE = """

@@ -1,0 +1,38 @@
+"""`cutaway trace numerics`: NaN and infinities, ranges, and the error of rounding."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Html = Annotated[str, Parameter(help="Write an HTML page to this file instead.", show_default=False)]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
+Dtype = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+def numerics(
+    model: str, text: str = "", /, *, dtype: Dtype = "float32", each: Flag = False, html: Html = "", json: Json = False
+) -> None:  # fmt: skip
+    """The first NaN or infinity, the range of every tensor, and the error of rounding by layer.
+
+    :param text: what the model reads; without it a sentence, or ids from all over the vocabulary
+    :param dtype: the type in which the ranges are measured
+    :param each: a row a tensor instead of a row a kind of tensor over all layers
+    """
+    import torch
+
+    from cutaway.cli.compare import ids_of
+    from cutaway.cli.models import load_model
+    from cutaway.cli.tables import tell
+    from cutaway.tracing.numerics import cast, errors, watch
+    from cutaway.tracing.passes import read
+
+    loaded = load_model(model)
+    ids = ids_of([loaded.tokenizer], loaded.spec, text)
+    measured = loaded.model if dtype == "float32" else cast(getattr(torch, dtype))(loaded.model)
+    with watch(measured) as found:
+        read(measured, ids)
+    tables = [found.table(each), *errors(loaded.model, ids).tables()]
+    tell("Numerics", f"{loaded.spec.name or model} in {dtype}, {ids.shape[1]} tokens: {found}", tables, html, json)
