@@ -10,9 +10,12 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
+from cutaway.parts.masks import counted_positions, visible
 from cutaway.parts.slots import FULL, Slots
 
 Kind = Literal["growing", "fixed", "ring"]
+Turn = tuple[Tensor, Tensor, Tensor]
+"""Rows and columns of the step's tokens that a ring keeps, and the slots that they take."""
 
 
 class Cache:
@@ -36,31 +39,29 @@ class Cache:
         self.length, self.kind, self.capacity = 0, kind, capacity
         self.layers = [_LayerSlots(self, _window(block) if kind == "ring" else 0) for block in blocks]
         self.windows = {layer.window for layer in self.layers if layer.window}
-        self.plain = True
-        self.positions = self.owners = torch.empty(0, 0, dtype=torch.long)  # B S, kept once a row has padding
+        self.plain, self.packed = True, False
+        self.positions = self.owners = torch.empty(0, 0, dtype=torch.long)  # B S
         self.rings: dict[int, Slots] = {}
-        self.counts: Tensor | None = None
-        self.next_counts: Tensor | None = None
+        self.turns: dict[int, Turn] = {}
+        self.counted: Tensor | None = None  # B S, the owners of ids that count for positions
+        self.next_counted: Tensor | None = None
         self.pending: tuple[Slots, dict[int, Slots]] | None = None
 
     def layer(self, index: int) -> _LayerSlots:
         return self.layers[index]
 
-    def begin(self, positions: Int[Tensor, "B T"], owners: Int[Tensor, "B T"], plain: bool) -> dict[str, Slots]:
+    def begin(self, new: Slots) -> dict[str, Slots]:
         """Announce a step; returns the slots its queries meet, for each layout."""
-        end = self.length + positions.shape[1]
+        end = self.length + new.positions.shape[1]
         if self.kind == "fixed" and end > self.capacity:
             raise InputError(f"cache: {end} tokens, but it is fixed at {self.capacity}; make a larger one")
-        new = Slots(positions, owners, plain)
-        past = self._past(positions)
+        past = self._past(new.owners)
         full = Slots(
-            torch.cat((past.positions, positions), 1), torch.cat((past.owners, owners), 1), self.plain and plain
-        )
-        if self.windows and not plain and bool((owners > 0).any()):
-            raise InputError("cache: a ring holds one document a row; pack documents with a growing cache")
+            torch.cat((past.positions, new.positions), 1), torch.cat((past.owners, new.owners), 1),
+            past.plain and new.plain, past.packed or new.packed,
+        )  # fmt: skip
         rings = {window: self._ring(window, new) for window in self.windows}
         self.pending = full, {window: after for window, (_, after) in rings.items()}
-        self.step = new
         return {FULL: full} | {f"ring.{window}": seen for window, (seen, _) in rings.items()}
 
     def commit(self) -> None:
@@ -68,17 +69,19 @@ class Cache:
         assert self.pending is not None
         full, self.rings = self.pending
         self.length, self.pending = full.positions.shape[1], None
-        self.positions, self.owners, self.plain = full.positions, full.owners, full.plain
-        self.counts = self.next_counts
+        self.positions, self.owners, self.plain, self.packed = full.positions, full.owners, full.plain, full.packed
+        self.counted = self.next_counted
 
     def row_lengths(self) -> int | Int[Tensor, " B"]:
         return self.length if self.plain else (self.owners >= 0).sum(1)
 
-    def id_counts(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        return torch.zeros(len(ids), dtype=torch.long, device=ids.device) if self.counts is None else self.counts
+    def with_past(self, owners: Int[Tensor, "B T"]) -> Int[Tensor, "B S"]:
+        return torch.cat((self._past(owners).owners, owners), 1)
 
-    def count_ids(self, counts: Int[Tensor, " B"]) -> None:
-        self.next_counts = counts
+    def count_ids(self, owners: Int[Tensor, "B T"]) -> Int[Tensor, "B S"]:
+        past = owners[:, :0] if self.counted is None else self.counted
+        self.next_counted = torch.cat((past, owners), 1)
+        return self.next_counted
 
     def reorder(self, rows: Int[Tensor, " R"], drop: int = 0, same_memory: bool = False) -> None:
         """Row i becomes a copy of what was row rows[i], without its first `drop` columns, padding in all that are left.
@@ -94,19 +97,19 @@ class Cache:
             column = torch.arange(self.length, device=rows.device)
             self.plain = bool(((self.owners == 0) & (self.positions == column)).all())
         self.rings = {w: Slots(s.positions[rows], s.owners[rows], s.plain) for w, s in self.rings.items()}
-        self.counts = None if self.counts is None else self.counts[rows]
+        self.counted = None if self.counted is None else self.counted[rows, drop:]
 
     def nbytes(self) -> int:
         """Bytes of keys and values that are in use."""
         return sum(layer.nbytes() for layer in self.layers)
 
-    def _past(self, positions: Tensor) -> Slots:
+    def _past(self, owners: Tensor) -> Slots:
         if self.length == 0:
-            empty = positions[:, :0]
+            empty = owners[:, :0]
             return Slots(empty, empty, True)
-        if len(positions) != len(self.positions):
-            raise InputError(f"cache: it holds {len(self.positions)} rows, the step has {len(positions)}; use its own")
-        return Slots(self.positions, self.owners, self.plain)
+        if len(owners) != len(self.owners):
+            raise InputError(f"cache: it holds {len(self.owners)} rows, the step has {len(owners)}; use its own")
+        return Slots(self.positions, self.owners, self.plain, self.packed)
 
     def _ring(self, window: int, new: Slots) -> tuple[Slots, Slots]:
         """What the step's queries meet (before the ring turns, for several; after, for one), and the ring after it."""
@@ -116,14 +119,24 @@ class Cache:
             nowhere = new.positions.new_full((batch, window), -1)
             old = Slots(nowhere, nowhere, False)
         positions, owners = old.positions.clone(), old.owners.clone()
-        row, column = ring_columns(new, window)
-        slot = new.positions[row, column] % window
+        self.turns[window] = row, column, slot = self._turn(window, new)
         positions[row, slot], owners[row, slot] = new.positions[row, column], new.owners[row, column]
         after = Slots(positions, owners, False)
-        if new.positions.shape[1] == 1:
-            return after, after
-        seen = torch.cat((old.positions, new.positions), 1), torch.cat((old.owners, new.owners), 1)
-        return Slots(*seen, False), after
+        seen = after
+        if new.positions.shape[1] > 1:
+            both = torch.cat((old.positions, new.positions), 1), torch.cat((old.owners, new.owners), 1)
+            seen = Slots(*both, plain=False)
+        if new.packed:
+            _check_window(window, new, seen)
+        return seen, after
+
+    def _turn(self, window: int, new: Slots) -> Turn:
+        """A ring keeps the last real tokens of each row, one after the other."""
+        before, real = self.row_lengths(), new.owners >= 0
+        place = counted_positions(real, before if isinstance(before, int) else before[:, None])
+        newest = torch.where(real, place, -1).amax(1, keepdim=True)
+        row, column = (real & (place > newest - window)).nonzero(as_tuple=True)
+        return row, column, place[row, column] % window
 
 
 class _LayerSlots:
@@ -177,24 +190,24 @@ class _LayerSlots:
         return grown
 
     def _turn(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        new = self.cache.step
+        row, column, slot = self.cache.turns[self.window]
         if self.keys is None or self.values is None:
             self.keys = keys.new_zeros(*keys.shape[:2], self.window, keys.shape[3])
             self.values = values.new_zeros(*values.shape[:2], self.window, values.shape[3])
         before = None
         if keys.shape[2] > 1:  # several queries meet the old keys before the new ones take their place
             before = torch.cat((self.keys, keys), 2), torch.cat((self.values, values), 2)
-        row, column = ring_columns(new, self.window)
-        slot = new.positions[row, column] % self.window
         self.keys[row, :, slot], self.values[row, :, slot] = keys[row, :, column], values[row, :, column]
         return before if before is not None else (self.keys, self.values)
 
 
-def ring_columns(new: Slots, window: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the step's tokens that a ring of `window` keeps: real ones, the last `window` of each row."""
-    newest = torch.where(new.owners >= 0, new.positions, -1).amax(1, keepdim=True)
-    row, column = ((new.owners >= 0) & (new.positions > newest - window)).nonzero(as_tuple=True)
-    return row, column
+def _check_window(window: int, new: Slots, seen: Slots) -> None:
+    """Every key that a packed token's window reaches back to must be in the ring yet."""
+    found = visible(spec.SlidingMask(window=window), new, seen)[:, 0].sum(-1)
+    if bool(((found < (new.positions + 1).clamp(max=window)) & (new.owners >= 0)).any()):
+        raise InputError(
+            "cache: a ring keeps a row's last tokens, not those of an earlier document; take a growing one"
+        )
 
 
 def _window(block: spec.Block) -> int:

@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cutaway import spec
+from cutaway.models.inputs import check_memory
 from cutaway.models.one_stack import NOTHING
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
@@ -34,10 +35,11 @@ class EncoderDecoder(nn.Module):
         return Memory(self.encoder.run(step, given), step.query.owners, step.query.plain)
 
     def forward(
-        self, ids: Int[Tensor, "B T"], given: Given, cache: Cache | None = None, last: bool = False
+        self, ids: Int[Tensor, "B T"], given: Given = NOTHING, cache: Cache | None = None, last: bool = False
     ) -> Float[Tensor, "B T V"]:
         """Logits of the target ids; `given.memory` is what `encode` returned, the rest speaks of the target."""
         step = self.decoder.begin(ids, given, cache)
+        check_memory(given.memory, ids, self.spec.d_model)
         h = self.decoder.run(step, given, cache)
         rows = slice(-1, None) if last else slice(None)
         return self.head(h[:, rows], step.only(rows) if last else step)

@@ -76,7 +76,9 @@ class TokenEmbedding(nn.Module):
         row = position_rows(record, ids, step)
         if isinstance(record, spec.Sinusoidal):
             return sinusoids(record, row, self.width, step.dtype)
-        if self.positions is not None and row.numel() and int(row.max()) >= len(self.positions.weight):
+        if row.numel() and int(row.max()) >= len(self.positions.weight):
+            row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
+        if row.numel() and int(row.max()) >= len(self.positions.weight):
             raise InputError(
                 f"positions: token {int(row.max()) - record.offset + 1} of a row, but the model has learned "
                 f"{len(self.positions.weight) - record.offset} positions; shorten the text"
@@ -88,11 +90,10 @@ def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Ste
     """Which row of the table each token takes, as `record.counted` says."""
     match record.counted:
         case spec.ByColumn():
-            return (step.columns + record.offset).expand(ids.shape)
+            return step.columns + record.offset
         case spec.FromIds(pad_id=pad):
-            real = ids != pad
-            before = 0 if step.counts is None else step.counts[:, None]
-            return torch.where(real, real.long().cumsum(1) - 1 + before + record.offset, pad)
+            assert step.counts is not None
+            return torch.where(ids != pad, step.counts + record.offset, pad)
     return step.positions + record.offset
 
 

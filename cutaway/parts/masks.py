@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from cutaway import spec
@@ -59,9 +59,12 @@ def counted_positions(real: Bool[Tensor, "B T"], before: Tensor | int = 0) -> Te
     return (real.long().cumsum(1) - 1 + before).clamp(min=0)
 
 
-def counted_in_documents(owners: Tensor) -> Tensor:
-    """Positions that start anew with each run of equal owners in a row."""
+def counted_in_documents(owners: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """Number of tokens before each token of its row that have the same owner."""
+    order = owners.argsort(dim=1, stable=True)
+    sorted_owners = owners.gather(1, order)
     column = torch.arange(owners.shape[1], device=owners.device).expand_as(owners)
     first = torch.ones_like(owners, dtype=torch.bool)
-    first[:, 1:] = owners[:, 1:] != owners[:, :-1]
-    return column - torch.where(first, column, 0).cummax(1).values
+    first[:, 1:] = sorted_owners[:, 1:] != sorted_owners[:, :-1]
+    rank = column - torch.where(first, column, 0).cummax(1).values
+    return torch.empty_like(rank).scatter_(1, order, rank)

@@ -119,15 +119,19 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
 
 
 def rotation_tables(
-    record: spec.RoPE, rotary_dim: int, positions: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], dtype: torch.dtype
+    record: spec.RoPE, rotary_dim: int, positions: Int[Tensor, "B T"], lengths: Tensor, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B 1 T R"], Float[Tensor, "B 1 T R"]]:
-    """cos and signed sin for `turn`, angles in float64; a row's length decides where a scaling depends on it."""
+    """cos and signed sin for `turn`, angles in float64; where a scaling depends on it, by the `lengths` of rows [B] or
+    of each token's document [B T].
+    """
     scaling = record.scaling
     if isinstance(scaling, (spec.DynamicScaling, spec.LongRopeScaling)):
-        speeds = [rope_frequencies(record, rotary_dim, int(length)) for length in lengths.tolist()]
+        distinct, which = lengths.unique(return_inverse=True)
+        speeds = [rope_frequencies(record, rotary_dim, int(length)) for length in distinct.tolist()]
     else:
-        speeds = [rope_frequencies(record, rotary_dim, 0)]
-    frequency = torch.tensor(speeds, dtype=torch.float64, device=positions.device).view(-1, 1, rotary_dim // 2)
+        which, speeds = lengths.new_zeros(1), [rope_frequencies(record, rotary_dim, 0)]
+    table = torch.tensor(speeds, dtype=torch.float64, device=positions.device).view(-1, rotary_dim // 2)
+    frequency = table[which if which.dim() == 2 else which[:, None]]  # B T R/2, or 1 for B or T
     angle = positions[:, :, None].double() * frequency  # B T R/2
     factor = rope_factor(record)
     cos, sin = angle.cos() * factor, angle.sin() * factor

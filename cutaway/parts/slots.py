@@ -16,12 +16,14 @@ class Slots:
     """The keys of one step in the order a layer sees them: cached ones first, then this step's own.
 
     `owners`: which request or document a slot belongs to, -1 for padding and empty slots. `plain`: every owner is the
-    same and slot s holds position s in every row, so a mask can be told from the shape alone.
+    same and slot s holds position s in every row, so a mask can be told from the shape alone. `packed`: a row may hold
+    several documents, each of which counts its own positions.
     """
 
     positions: Int[Tensor, "B S"]
     owners: Int[Tensor, "B S"]
     plain: bool
+    packed: bool = False
 
 
 class LayerCache(Protocol):
@@ -46,10 +48,11 @@ class Cache(Protocol):
     """A whole cache as a model sees it. `length` columns are filled; `begin` announces a step, `commit` ends it."""
 
     length: int
+    packed: bool
 
     def layer(self, index: int) -> LayerCache: ...
 
-    def begin(self, positions: Int[Tensor, "B T"], owners: Int[Tensor, "B T"], plain: bool) -> dict[str, Slots]: ...
+    def begin(self, new: Slots) -> dict[str, Slots]: ...
 
     def commit(self) -> None: ...
 
@@ -57,8 +60,10 @@ class Cache(Protocol):
         """Real tokens of each row so far; one number while no row has padding."""
         ...
 
-    def id_counts(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        """Ids other than the pad so far, for models that count positions from them; `count_ids` sets it."""
+    def with_past(self, owners: Int[Tensor, "B T"]) -> Int[Tensor, "B S"]:
+        """The owners of all columns: those that are filled, then these."""
         ...
 
-    def count_ids(self, counts: Int[Tensor, " B"]) -> None: ...
+    def count_ids(self, owners: Int[Tensor, "B T"]) -> Int[Tensor, "B S"]:
+        """As `with_past` for models that count positions from ids, whose pads have the owner -1; noted at `commit`."""
+        ...

@@ -43,19 +43,20 @@ class Memory:
 class Step:
     """Positions [B T], owners [B T] (-1: padding), slots by cache layout, and what is derived from them on demand.
 
-    `lengths`: tokens of each row so far, this step's included. `columns`: where this step's tokens stand in the
-    batch. `aux` collects load-balance losses where the caller wants them.
+    `lengths`: tokens of each row, or of each token's document, so far, this step's included. `columns`: where this
+    step's tokens stand in the batch, or in their document. `counts`: ids other than the pad before each, for models
+    that count from them. `aux` collects load-balance losses where the caller wants them.
     """
 
     query: Slots
     keys: dict[str, Slots]
-    lengths: Int[Tensor, " B"]
-    columns: Int[Tensor, " T"]
+    lengths: Int[Tensor, " B"] | Int[Tensor, "B T"]
+    columns: Int[Tensor, "B T"]
     ids: Int[Tensor, "B T"]
     dtype: torch.dtype
     prefix: Int[Tensor, " B"] | None = None
     memory: Memory | None = None
-    counts: Int[Tensor, " B"] | None = None
+    counts: Int[Tensor, "B T"] | None = None
     aux: list[Tensor] | None = None
     notes: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -101,7 +102,7 @@ class Step:
     def only(self, rows: slice) -> Step:
         """The same step seen by a head that reads some of its positions: lengths and owners are the rows'."""
         query = replace(self.query, positions=self.positions[:, rows], owners=self.query.owners[:, rows])
-        return replace(self, query=query, ids=self.ids[:, rows], columns=self.columns[rows], notes={})
+        return replace(self, query=query, ids=self.ids[:, rows], columns=self.columns[:, rows], notes={})
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,9 @@ class Given:
     """What a caller may say about ids beyond the ids: all shapes [B, T] or [B] like them.
 
     `mask`: 1 for real tokens, 0 for padding on either side. `owners`: document of each token (-1 padding) where rows
-    pack several. `prefix`: length of the part that sees itself in full. `types`: token types (BERT). `lengths`: of the
-    rows once all is read, for rotations that go by it, where a text is read in several calls.
+    pack several; a document that a cache holds goes on where its number comes again. `prefix`: length of the part that
+    sees itself in full. `types`: token types (BERT). `lengths`: of the rows, or of each token's document [B, T], once
+    all is read, for rotations that go by it, where a text is read in several calls.
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -129,51 +131,66 @@ class Given:
     lengths: Tensor | None = None
 
 
-def begin(ids: Int[Tensor, "B T"], given: Given, cache: Cache | None, dtype: torch.dtype, pad_id: int | None) -> Step:
-    """The step for these ids after what the cache holds; `pad_id` where the model counts positions from ids."""
-    n_rows, n_new = ids.shape
+def begin(
+    ids: Int[Tensor, "B T"], given: Given, cache: Cache | None, dtype: torch.dtype, pad_id: int | None = None,
+    context_length: int | str = "unlimited",
+) -> Step:  # fmt: skip
+    """The step for these ids after what the cache holds; `pad_id` where the model counts positions from ids.
+
+    Raises InputError where a row, or a document of a packed one, is longer than the context: padding does not count.
+    """
     start = 0 if cache is None else cache.length
-    columns = torch.arange(start, start + n_new, device=ids.device)
+    columns = torch.arange(start, start + ids.shape[1], device=ids.device)
     query, lengths = _query(ids, given, cache, columns)
-    counts = _counts(ids, cache, pad_id)
-    keys = {FULL: query} if cache is None else cache.begin(query.positions, query.owners, query.plain)
+    if context_length != "unlimited":
+        _check_context(query, start, int(context_length))
     return Step(
-        query, keys, lengths if given.lengths is None else given.lengths, columns, ids, dtype,
-        prefix=given.prefix, memory=given.memory, counts=counts, aux=given.aux,
-    )  # fmt: skip
+        query,
+        keys={FULL: query} if cache is None else cache.begin(query),
+        lengths=lengths if given.lengths is None else given.lengths,
+        columns=query.positions if query.packed else columns.expand(ids.shape),
+        ids=ids,
+        dtype=dtype,
+        prefix=given.prefix,
+        memory=given.memory,
+        counts=None if pad_id is None else _counts(ids, query, cache, pad_id),
+        aux=given.aux,
+    )
 
 
 def _query(ids: Tensor, given: Given, cache: Cache | None, columns: Tensor) -> tuple[Slots, Tensor]:
+    """Where the new tokens stand, and how long their rows, or their documents [B T], have become."""
     before = 0 if cache is None else cache.row_lengths()  # [B], or an int while all rows are alike
     if given.owners is not None:
-        owners = _fitting(given.owners, ids, "owners")
-        if cache is not None and cache.length:  # the cache does not tell where a document that goes on began
-            raise InputError("owners: packed documents cannot go on from a cache; read them in one call")
-        positions = counted_in_documents(owners) + (before if isinstance(before, int) else before[:, None])
-        return Slots(positions, owners, plain=False), (positions.amax(1) + 1)
+        owners = given.owners.to(ids.device)
+        whole = owners if cache is None else cache.with_past(owners)
+        positions = counted_in_documents(whole)[:, -ids.shape[1] :]
+        lengths = (owners[:, :, None] == whole[:, None, :]).sum(-1)
+        return Slots(positions, owners, plain=False, packed=True), lengths
+    if cache is not None and cache.packed:
+        raise InputError("owners: the cache holds packed documents; say which of them each token goes on, or begins")
     if given.mask is None and isinstance(before, int):
         positions = columns.expand(ids.shape)
         lengths = torch.full((ids.shape[0],), before + ids.shape[1], device=ids.device)
         return Slots(positions, torch.zeros_like(positions), plain=True), lengths
-    mask = torch.ones_like(ids) if given.mask is None else _fitting(given.mask, ids, "mask")
-    real = mask != 0
-    ahead = before if isinstance(before, int) else before[:, None]
-    positions = counted_positions(real, ahead)
-    lengths = real.sum(1) + before
-    return Slots(positions, torch.where(real, 0, -1), plain=False), lengths
+    real = torch.ones_like(ids, dtype=torch.bool) if given.mask is None else given.mask.to(ids.device) != 0
+    positions = counted_positions(real, before if isinstance(before, int) else before[:, None])
+    return Slots(positions, torch.where(real, 0, -1), plain=False), real.sum(1) + before
 
 
-def _counts(ids: Tensor, cache: Cache | None, pad_id: int | None) -> Tensor | None:
-    """Ids other than the pad before this step, in each row."""
-    if pad_id is None:
-        return None
-    before = torch.zeros(ids.shape[0], dtype=torch.long, device=ids.device) if cache is None else cache.id_counts(ids)
-    if cache is not None:
-        cache.count_ids(before + (ids != pad_id).sum(1))
-    return before
+def _check_context(query: Slots, start: int, context_length: int) -> None:
+    if query.plain:
+        longest = start + query.positions.shape[1]
+    elif not query.positions.numel() or torch.compiler.is_compiling():
+        return
+    else:
+        longest = int(torch.where(query.owners >= 0, query.positions, -1).max()) + 1
+    if longest > context_length:
+        raise InputError(f"ids: {longest} tokens, but the model's context is {context_length}; shorten the text")
 
 
-def _fitting(given: Tensor, ids: Tensor, name: str) -> Tensor:
-    if given.shape != ids.shape:
-        raise InputError(f"{name}: shape {tuple(given.shape)}, but ids have {tuple(ids.shape)}; give one a token")
-    return given.to(ids.device)
+def _counts(ids: Tensor, query: Slots, cache: Cache | None, pad_id: int) -> Tensor:
+    """Ids other than the pad before each id of its row or, where rows are packed, of its document."""
+    owners = torch.where(ids != pad_id, query.owners if query.packed else 0, -1)
+    whole = owners if cache is None else cache.count_ids(owners)
+    return counted_in_documents(whole)[:, -ids.shape[1] :]

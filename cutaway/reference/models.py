@@ -160,12 +160,12 @@ def _absolute(record: Any, weights: Weights, width: int, call: Call) -> ArrayLik
     """What is added to the embedding: rows of sinusoids or of a learned table, [B, T, width]."""
     if isinstance(record, spec.NoPositions):
         return 0.0
-    pad = -1
+    pad, owners = -1, call.given.owners
     match record.counted:
-        case spec.ByColumn():
+        case spec.ByColumn() if owners is None:
             rows = positions.count_columns(call.ids.shape) + record.offset
         case spec.FromIds(pad_id=pad):
-            rows = positions.count_from_ids(call.ids, pad, record.offset)
+            rows = positions.count_from_ids(call.ids, pad, record.offset, 0 if owners is None else owners)
         case _:
             rows = call.positions + record.offset
     if isinstance(record, spec.Learned):
@@ -273,14 +273,14 @@ def _turn(record: Any, head_dim: int, call: Call) -> Function:
     if not isinstance(record, spec.RoPE):
         return identity
     rotary_dim = head_dim if record.rotary_dim == "head" else record.rotary_dim
-    lengths = np.where(call.owners != masks.PADDING, call.positions + 1, 0).max(-1)
+    lengths = (call.owners[:, :, None] == call.owners[:, None, :]).sum(-1)  # B T: of each token's document
     frequencies, factor = _frequencies(record, rotary_dim, lengths)
-    angles = call.positions[..., None] * np.atleast_2d(frequencies)[:, None, :]  # B T P
+    angles = call.positions[..., None] * frequencies  # B T P
     return partial(positions.rotate, angles=angles[:, None], layout=record.layout, factor=factor)
 
 
 def _frequencies(record: spec.RoPE, rotary_dim: int, lengths: np.ndarray) -> tuple[Array, float]:
-    """Frequencies [P], or [B, P] where a row's length matters, and the factor on cos and sin."""
+    """Frequencies [P], or [B, T, P] where a document's length matters, and the factor on cos and sin."""
     pair = (rotary_dim, record.base)
     match record.scaling:
         case spec.LinearScaling(factor=factor):

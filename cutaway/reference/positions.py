@@ -22,11 +22,8 @@ def count_from_mask(mask: ArrayLike) -> Ints:
 
 
 def count_in_documents(owners: ArrayLike) -> Ints:
-    """Positions that start anew with each run of equal owners, for rows that hold several documents. owners [B, T]."""
-    owners = np.asarray(owners)
-    column = np.arange(owners.shape[1])
-    starts = np.concatenate([np.ones((len(owners), 1), bool), owners[:, 1:] != owners[:, :-1]], 1)
-    return column - np.maximum.accumulate(np.where(starts, column, 0), 1)
+    """The number of earlier tokens of the same owner, for rows that hold several documents. owners [B, T]."""
+    return _earlier(np.asarray(owners)).sum(-1)
 
 
 def count_columns(shape: tuple[int, int]) -> Ints:
@@ -34,10 +31,19 @@ def count_columns(shape: tuple[int, int]) -> Ints:
     return np.broadcast_to(np.arange(shape[1], dtype=np.int64), shape)
 
 
-def count_from_ids(ids: ArrayLike, pad_id: int, offset: int) -> Ints:
-    """Rows of a table: offset + number of earlier ids other than pad_id; a pad takes the row pad_id itself."""
+def count_from_ids(ids: ArrayLike, pad_id: int, offset: int, owners: ArrayLike = 0) -> Ints:
+    """Rows of a table: offset + number of earlier ids other than pad_id; a pad takes the row pad_id itself.
+
+    With owners [B, T] each document counts its own.
+    """
     is_token = np.asarray(ids) != pad_id
-    return np.where(is_token, offset + np.cumsum(is_token, -1) - 1, pad_id)
+    earlier = _earlier(np.broadcast_to(owners, is_token.shape)) & is_token[:, None, :]
+    return np.where(is_token, offset + earlier.sum(-1), pad_id)
+
+
+def _earlier(owners: np.ndarray) -> np.ndarray:
+    """Whether token j comes before token i in the document of i, [B, T, T]."""
+    return np.tril(owners[:, :, None] == owners[:, None, :], -1)
 
 
 # Tables.

@@ -58,25 +58,11 @@ def test_a_fixed_cache_never_grows_and_refuses_more():
 
 def test_a_cache_of_other_rows_is_refused():
     model = drawn(plain())
-    cache = Cache(model.spec.blocks)
-    read(model, cache, 3)
-    with pytest.raises(InputError, match="it holds 2 rows, the step has 1"):
-        read(model, cache, 1, ids=IDS[:1])
-
-
-def test_a_ring_refuses_packed_documents():
-    model = drawn(plain(mask=spec.SlidingMask(window=4)))
-    owners = torch.tensor([[0, 0, 1, 1]])
-    with pytest.raises(InputError, match="one document a row"):
-        model(IDS[:1, :4], Given(owners=owners), Cache(model.spec.blocks, "ring"))
-
-
-def test_packed_documents_are_not_continued():
-    model, owners = drawn(plain()), torch.tensor([[0, 0, 0, 1]])
-    cache = Cache(model.spec.blocks)
-    model(IDS[:1, :4], Given(owners=owners), cache)
-    with pytest.raises(InputError, match="cannot go on from a cache; read them in one call"):
-        model(IDS[:1, 4:6], Given(owners=torch.ones(1, 2, dtype=torch.long)), cache)
+    for mask in (None, torch.tensor([[0] + [1] * 19] * 2)):
+        cache = Cache(model.spec.blocks)
+        read(model, cache, 3, mask=mask)
+        with pytest.raises(InputError, match="it holds 2 rows, the step has 1"):
+            read(model, cache, 1, ids=IDS[:1])
 
 
 @pytest.mark.parametrize("kind", ["growing", "fixed"])

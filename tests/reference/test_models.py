@@ -123,8 +123,6 @@ def test_trap_padding_on_either_side_moves_nothing(name: str) -> None:
 def test_documents_in_one_row_are_as_if_alone(name: str) -> None:
     part = POSITIONS[name]
     record, arrays = decoder(part, part), {**ARRAYS, **table_of_biases(part)}
-    if name == "dynamic":
-        return  # its frequencies follow the length of the row, by definition
     packed = forward(record, arrays, IDS.reshape(1, 10), Given(owners=[[4] * 5 + [2] * 5])).output[0]
     np.testing.assert_allclose(packed.reshape(2, 5, -1), forward(record, arrays, IDS).output, atol=1e-12)
 

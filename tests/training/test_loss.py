@@ -59,3 +59,18 @@ def test_nothing_to_score_is_refused_not_nan():
 
 def test_the_example_runs():
     assert doctest.testmod(loss).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([0, 7], "targets: 7 is not in the vocabulary of 7 tokens; -100 leaves a token out"),
+        ([-1, 9], "targets: -1 is not in the vocabulary"),
+        ([[0], [1]], r"targets: shape \(2, 1\) of torch.int64; give torch.int64 of \(2,\)"),
+        ([0.5, torch.nan], r"targets: shape \(2,\) of torch.float32"),
+    ],
+)
+def test_targets_that_are_no_ids_are_refused_by_name(targets, message):
+    for loss_of in (token_losses, cross_entropy):
+        with pytest.raises(InputError, match=f"^{message}"):
+            loss_of(torch.zeros(2, 7), torch.tensor(targets))
