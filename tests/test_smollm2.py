@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from cutaway.ablation.surgery import remove
-from cutaway.cli.inside import prompt_loss
+from cutaway.cli.evaluate import total_loss
 from cutaway.generation.loop import generate
 from cutaway.generation.result import Run
 
@@ -70,9 +71,9 @@ def test_perplexity(smollm2, cases, shared):
 @pytest.mark.parametrize("knob", ["positions", "attn", "ffn", "residual", "norm", "final_norm", "scale", "gate"])
 def test_removing_a_part_hurts(smollm2, knob):
     ids = smollm2.encode("The capital of France is Paris, and the capital of Italy is Rome.")
-    whole, _ = prompt_loss(smollm2.model, ids)
-    without, _ = prompt_loss(remove(smollm2.model, knob), ids)
-    assert not without <= whole + 0.01, f"{knob}: loss {without} without, {whole} whole"
+    whole, _, _ = total_loss(smollm2, ids)
+    without, _, _ = total_loss(replace(smollm2, model=remove(smollm2.model, knob)), ids)
+    assert not without <= whole + 0.01 * len(ids), f"{knob}: loss {without} without, {whole} whole"
 
 
 def test_saved_model_loads_equal(smollm2, tmp_path):

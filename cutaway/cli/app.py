@@ -25,6 +25,7 @@ Set = Annotated[
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Texts = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+Losses = Annotated[str, Parameter(name="--text", show_default=False)]
 
 
 @app.command
@@ -33,8 +34,8 @@ def run(
     max_tokens: int = 24, greedy: Flag = False, temperature: float | None = None,
     top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
     repetition_penalty: float | None = None, stop: Texts = (), seed: int = 0,
-    chat: Flag = False, stdin: Flag = False, remove: str = "ffn", trace: bool | None = None,
-    json: Json = False,
+    chat: Flag = False, stdin: Flag = False, remove: Texts = (), losses: Losses = "",
+    trace: bool | None = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Continue a text; on a terminal, or with --trace, show below it what happened inside.
 
@@ -54,7 +55,9 @@ def run(
     :param seed: equal seeds give equal texts
     :param chat: put the text into the model's chat template
     :param stdin: read the text from standard input
-    :param remove: the part whose absence --trace shows, such as mask, attn or blocks.3.ffn
+    :param remove: a part to run without, such as mask, attn, blocks.3.ffn or blocks.2.attn.head.5; may be given several
+        times; `--remove help` lists those of the model
+    :param losses: the file whose loss is measured with and without what is removed, in place of the prompt
     :param trace: show what happened inside, or not
     """
     from cutaway.cli.run import Request, show_run
@@ -65,7 +68,7 @@ def run(
     )  # fmt: skip
     inside = sys.stdout.isatty() and not json if trace is None else trace
     text = sys.stdin.read() if stdin else text
-    show_run(Request(model, text, options, seed, chat, remove, inside, json))
+    show_run(Request(model, text, options, seed, chat, remove, losses, inside, json))
 
 
 @app.command

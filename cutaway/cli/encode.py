@@ -13,11 +13,11 @@ SHOWN = 8
 """Numbers of a vector that a person sees."""
 
 
-def show_reading(loaded: Loaded, text: str, as_json: bool) -> None:
-    """What the model's head makes of a text."""
+def show_reading(loaded: Loaded, text: str, as_json: bool, more: dict[str, Any]) -> None:
+    """What the model's head makes of a text, and, as JSON, `more` beside it."""
     result = reading(loaded, text)
     if as_json:
-        print_json({"model": loaded.spec.name, "text": text} | result)
+        print_json({"model": loaded.spec.name, "text": text} | result | more)
     elif "masks" in result:
         rows = [
             (f"{number}", each["token"], _share(each["probability"]))

@@ -21,25 +21,14 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
 
     A masked language model guesses each token from all others of its window: the pseudo-loss.
     """
-    path = Path(file)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error}); give a UTF-8 file") from None
-    loaded = load_model(name)
+    text, loaded = read_text(file), load_model(name)
     _check_kind(loaded.spec, name)
-    ids = loaded.encode(text)
-    limit = loaded.spec.context_length
-    width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
+    ids, masked = loaded.encode(text), isinstance(loaded.spec.head, spec.MaskedHead)
     if len(ids) < 2:
-        raise InputError(f"{path}: {len(ids)} tokens; at least 2 are needed to predict one")
-    masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
-    for start in range(0, len(ids), width):
-        window = torch.tensor([ids[start : start + width]])
-        losses = _pseudo_losses(loaded, window[0]) if masked else _losses(loaded, window)
-        total, scored = total + float(losses.sum()), scored + len(losses)
+        raise InputError(f"{file}: {len(ids)} tokens; at least 2 are needed to predict one")
+    total, scored, width = total_loss(loaded, ids)
     if not scored:
-        raise InputError(f"{path}: no token of it can be predicted; give a longer text")
+        raise InputError(f"{file}: no token of it can be predicted; give a longer text")
     loss = total / scored
     result = {"tokens": len(ids), "scored": scored, "loss": loss, "perplexity": math.exp(loss),
               "bits_per_byte": total / math.log(2) / len(text.encode())}  # fmt: skip
@@ -49,6 +38,26 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
         print(f"{scored:,} of {len(ids):,} tokens scored, windows of {width}")
         print(f"{'pseudo-' * masked}loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "
               f"{result['bits_per_byte']:.4f} bits a byte")  # fmt: skip
+
+
+def read_text(file: str) -> str:
+    """A UTF-8 file; raises InputError for another."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read as text ({error}); give a UTF-8 file") from None
+
+
+def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:
+    """The loss of a text in nats, how many tokens that is over, and the width of the windows that it is read in."""
+    limit = loaded.spec.context_length
+    width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
+    masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
+    for start in range(0, len(ids), width):
+        window = torch.tensor([ids[start : start + width]])
+        losses = _pseudo_losses(loaded, window[0]) if masked else _losses(loaded, window)
+        total, scored = total + float(losses.sum()), scored + len(losses)
+    return total, scored, width
 
 
 def _check_kind(record: spec.Model, name: str) -> None:

@@ -1,8 +1,7 @@
-"""What happened inside one pass over a prompt: tokens, shapes, guesses by depth, sizes, and one part removed."""
+"""What happened inside one pass over a prompt: tokens, shapes, guesses by depth, sizes."""
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -10,11 +9,9 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
-from cutaway.ablation.surgery import remove
 from cutaway.cli.output import console, print_table, scaled
-from cutaway.errors import InputError
 from cutaway.loaded import Loaded
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import EncoderDecoder
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Given
 from cutaway.spec.count import count
@@ -46,30 +43,22 @@ class Inside:
         if name.endswith(("resid_post", "embedded")) and not name.startswith("encoder."):
             self.depths.append(value)
 
-    def plain(self, knob: str) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """All of it as data."""
         return {
             "tokens": [self.loaded.decode([i]) for i in self.ids],
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "likeliest": {label: self._guesses(state) for label, state in self._by_depth()},
             "sizes": self._sizes(),
-            "without": {"part": knob} | self._plain_removal(knob),
         }
 
-    def _plain_removal(self, knob: str) -> dict[str, Any]:
-        return {
-            label: {"next": token, "loss": None if math.isnan(loss) else loss}
-            for label, (token, loss) in self._removal(knob).items()
-        }
-
-    def show(self, knob: str) -> None:
+    def show(self) -> None:
         """The same for people, within 80 columns."""
         shown = ", ".join(f"{self.loaded.decode([i])!r} {i}" for i in self.ids[:12])
         console.print(f"\n[bold]Tokens[/]  {escape(shown)}{' …' if len(self.ids) > 12 else ''}\n")
         self._show_flow()
         self._show_depths()
         self._show_sizes()
-        self._show_removal(knob)
 
     def _show_flow(self) -> None:
         console.print("Shape at each stage", style="bold")
@@ -98,19 +87,6 @@ class Inside:
             console.print(f"[bold]Speed[/]  {read:,.1f} tokens/s read, {written:,.1f} tokens/s written")
             console.print(f"[bold]Ended[/]  because {last.rows[0].reason}", highlight=False)
 
-    def _show_removal(self, knob: str) -> None:
-        try:
-            found = self._removal(knob)
-        except InputError as error:
-            if not isinstance(self.loaded.model, EncoderDecoder):
-                raise
-            console.print(f"\n[dim]{escape(str(error))}[/]")
-            return
-        console.print(f"\n[bold]Without {escape(knob)}[/]")
-        for label, (token, loss) in found.items():
-            told = "one token alone has no loss" if math.isnan(loss) else f"loss on the prompt {loss:.3f} nats a token"
-            console.print(f"  {label:8} next {token!r:14} {told}", markup=False)
-
     def _by_depth(self) -> list[tuple[str, Tensor]]:
         last = len(self.depths) - 1
         chosen = sorted({0, last // 4, last // 2, 3 * last // 4, last})
@@ -135,14 +111,6 @@ class Inside:
             "cache_bytes": count(model.spec, tokens=n_tokens, dtype=dtype).cache_bytes, "cached_tokens": n_tokens,
         }  # fmt: skip
 
-    def _removal(self, knob: str) -> dict[str, tuple[str, float]]:
-        """The likeliest next token and the prompt's loss of the whole model and of what is left."""
-        out = {}
-        for label, model in (("whole", self.loaded.model), ("without", remove(self.loaded.model, knob))):
-            loss, guess = prompt_loss(model, self.ids)
-            out[label] = self.loaded.decode([guess]), loss
-        return out
-
 
 def _cut(token: str, most: int = 4) -> str:
     """A token in quotes, a long one cut."""
@@ -151,14 +119,3 @@ def _cut(token: str, most: int = 4) -> str:
 
 def _memory(model: EncoderDecoder, ids: list[int]) -> Any:
     return model.encode(torch.tensor([ids]))
-
-
-def prompt_loss(model: Transformer, ids: list[int]) -> tuple[float, int]:
-    """Mean negative log-probability of the prompt's own tokens, and the likeliest next one."""
-    with torch.no_grad():
-        logits = model(torch.tensor([ids]))[0].double()
-    guess = int(logits[-1].argmax())
-    if len(ids) < 2:
-        return float("nan"), guess
-    shares = logits[:-1].log_softmax(-1)
-    return -float(shares[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].mean()), guess

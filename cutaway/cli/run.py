@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -14,32 +14,48 @@ from cutaway.cli.output import console, print_json
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
 
+if TYPE_CHECKING:
+    from cutaway.cli.removal import Removal
+
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller asked for; `inside` shows the pass over the prompt, with and without the part `remove`."""
+    """What the caller asked for; `inside` shows the pass over the prompt, `remove` what goes wrong without some parts.
+
+    `losses`: the file whose loss is measured with and without them; without it the prompt's.
+    """
 
     model: str
     text: str
     options: dict[str, Any]
     seed: int = 0
     chat: bool = False
-    remove: str = "ffn"
+    remove: tuple[str, ...] = ()
+    losses: str = ""
     inside: bool = False
     as_json: bool = False
 
 
 def show_run(request: Request) -> None:
     """Stream the continuation, then the inside of the prompt's pass; a model that writes none gives what it can."""
+    if request.remove == ("help",):
+        from cutaway.cli.removal import show_parts
+
+        show_parts(request.model, request.as_json)
+        return
     loaded = load_model(request.model)
     if not isinstance(loaded.spec.head, spec.LanguageHead):
         from cutaway.cli.encode import show_reading
 
-        show_reading(loaded, request.text, request.as_json)
+        removal = _removal(loaded, loaded.encode(request.text), request)
+        show_reading(loaded, request.text, request.as_json, {} if removal is None else {"without": removal.plain()})
+        if removal is not None and not request.as_json:
+            removal.show()
         return
     ids = _ids(loaded, request)
+    removal = _removal(loaded, ids, request)
     if request.as_json:
-        print_json(_result(loaded, ids, request))
+        print_json(_result(loaded, ids, request) | ({} if removal is None else {"without": removal.plain()}))
         return
     if request.inside:
         kind = "as a chat turn" if request.chat else "as raw text; --chat puts it into the chat template"
@@ -54,7 +70,27 @@ def show_run(request: Request) -> None:
     if request.inside:
         from cutaway.cli.inside import Inside
 
-        Inside(loaded, ids).show(request.remove)
+        Inside(loaded, ids).show()
+    if removal is not None:
+        removal.show()
+
+
+def _removal(loaded: Loaded, ids: list[int], request: Request) -> Removal | None:
+    """What the parts asked for did; with --trace alone the feed-forward networks, where there are any."""
+    from cutaway.ablation.knobs import listed
+    from cutaway.cli.removal import Removal
+
+    asked = request.remove
+    if not asked and request.inside and "ffn" in listed(loaded.spec):
+        asked = ("ffn",)
+    if not asked:
+        if request.losses:
+            raise InputError(
+                "--text: it needs --remove, whose loss it measures; `cutaway eval` measures the whole model"
+            )
+        return None
+    writes = (request.seed, request.options) if request.remove else None
+    return Removal(loaded, ids, asked, request.losses, writes)
 
 
 def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
@@ -75,7 +111,7 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
     if request.inside:
         from cutaway.cli.inside import Inside
 
-        result["inside"] = Inside(loaded, ids).plain(request.remove)
+        result["inside"] = Inside(loaded, ids).plain()
     return result
 
 

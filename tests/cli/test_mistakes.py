@@ -8,7 +8,7 @@ MISTAKES = {
     "run nosuch hi": "no such model",
     "run smollm2 ''": "prompt",
     "run modern-tiny hi": "no tokenizer",
-    "run smollm2 hi --trace --remove nosuch": "is not one of",
+    "run smollm2 hi --trace --remove nosuch": "no such part; it has layer",
     "run smollm2 hi --temperature -1": "temperature",
     "run smollm2 hi --top-p 2": "top_p",
     "run --nosuch": "Unknown option: --nosuch",

@@ -14,7 +14,8 @@ from cutaway.cli.app import app, specs
 
 QUICK = [
     "show bert-tiny", "show t5", "show llama-7b", "show gpt2 --diff llama", "show course-gpt --set positions.kind=rope",
-    "show gpt2-tiny --code", "taps t5-tiny", "taps original-2017-tiny", "list", "lab list", "learn list",
+    "show gpt2-tiny --code", "taps t5-tiny", "taps original-2017-tiny", "list",
+    "run t5 --remove help", "run original-2017 --remove help", "lab list", "learn list",
     "doctor", "spec check gpt2",
     "spec print modern-tiny", "spec schema", "spec count t5", "spec count llama-7b --tokens 8192",
     "spec count gpt2-tiny --tokens 100 --measure",
@@ -53,7 +54,7 @@ def test_run_as_json_tells_the_ids_the_text_and_the_inside(cutaway, tiny):
     inside = done["inside"]
     assert inside["shapes"]["blocks.0.attn.pattern"] == [1, 4, *[len(done["prompt_ids"])] * 2]
     assert len(inside["likeliest"]["block 1"]) == 5 and inside["sizes"]["parameters"] > 0
-    assert inside["without"]["part"] == "ffn" and inside["without"]["whole"]["loss"] > 0
+    assert done["without"]["parts"] == ["blocks.0.ffn", "blocks.1.ffn"] and done["without"]["whole"]["loss"] > 0
 
 
 def test_chat_as_json_is_a_line_an_answer(cutaway, tiny):

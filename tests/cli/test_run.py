@@ -30,7 +30,7 @@ def test_an_encoder_decoder_is_run_and_looked_into(cutaway, tiny_two):
         "encoder.blocks.0.attn.pattern",
         "decoder.blocks.0.cross.pattern",
         "after block 1",
-        "not taken apart",
+        "Without ffn (4 parts)",
     ):
         assert words in done.out
 
