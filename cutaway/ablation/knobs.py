@@ -82,9 +82,8 @@ def knobs(record: spec.Model) -> list[Knob]:
     """Every part of a model that can be removed, in running order. What is not there has no name.
 
     >>> from cutaway import preset
-    >>> [knob.name for knob in knobs(preset("modern-tiny"))][:6]
-    ['blocks.0.layer', 'blocks.0.attn', 'blocks.0.attn.positions', 'blocks.0.attn.mask', 'blocks.0.attn.scale', \
-'blocks.0.attn.head']
+    >>> [knob.name for knob in knobs(preset("modern-tiny"))][:4]
+    ['blocks.0.layer', 'blocks.0.attn', 'blocks.0.attn.norm_in', 'blocks.0.attn.positions']
     """
     found: list[Knob] = []
     for prefix, stack in spec.stacks(record).items():
