@@ -33,7 +33,7 @@ class Attribution:
         rows = [(self.labels[i], float(self.values[i])) for i in order]
         left = self.logit - sum(row[1] for row in rows)
         note = f"logit {self.logit:.3f}; the other {len(self.labels) - len(rows)} parts add {left:.3f}"
-        return Table("What wrote the logit", ("part", "adds"), rows, note, heat=(1,))
+        return Table("What wrote the logit", ("part", "adds"), rows, note, (1,), "bars")
 
 
 def attribute(

@@ -1,26 +1,62 @@
-"""What heads do, told from where they look: the previous token, an earlier copy, what followed it, the first token."""
+"""What heads do, told from where they look: one head's weights, all heads' kinds, their entropy, their product."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Stack, Transformer
 from cutaway.tracing.lens import stack_of
+from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.record import record
-from cutaway.tracing.tables import Table
+from cutaway.tracing.tables import Grid, Table
 
 KINDS = ("previous", "duplicate", "induction", "first")
+Where = Literal["self", "cross", "encoder"]
 
 
-def patterns(model: nn.Module, ids: Int[Tensor, "B T"]) -> Float[Tensor, "L B N T S"]:
-    """The weights of every head of the stack that the head reads; raises InputError where layers differ in heads."""
-    side, prefix = stack_of(model)
-    with torch.no_grad(), record(model, f"{prefix}blocks.*.attn.pattern") as run:
-        model(ids)
+def stack_where(model: nn.Module, where: Where) -> tuple[Stack, str, str]:
+    """The stack, what its taps begin with, and the attention's name in a block. Raises InputError where it has none."""
+    if where == "self":
+        return *stack_of(model), "attn"
+    if not isinstance(model, EncoderDecoder):
+        raise InputError(f"attention: the model has one stack and no {where} attention; leave that away")
+    return (model.encoder, "encoder.", "attn") if where == "encoder" else (model.decoder, "decoder.", "cross")
+
+
+def attention(model: Transformer, prompt: Prompt, layer: int = 0, head: int = 0, where: Where = "self") -> Grid:
+    """The weights [T S] of one head: of the stack that speaks, of an encoder, or across from decoder to encoder.
+
+    Raises InputError for a layer or head that the model does not have.
+    """
+    alone(prompt)
+    stack, prefix, part = stack_where(model, where)
+    if not 0 <= layer < len(stack.blocks):
+        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+    name = f"{prefix}blocks.{layer}.{part}.pattern"
+    with torch.no_grad(), record(model, name) as run:
+        prompt.run(model)
+    weights = run[name][0]
+    if not 0 <= head < len(weights):
+        raise InputError(f"head {head}: layer {layer} has heads 0 to {len(weights) - 1}")
+    queries = prompt.source_words if where == "encoder" else prompt.words
+    keys = prompt.words if where == "self" else prompt.source_words
+    title = (
+        f"Layer {layer}, head {head}" + {"self": "", "cross": ", cross-attention", "encoder": " of the encoder"}[where]
+    )
+    return Grid(title, queries, keys, weights[head].float(), ("token", "looks at"), tops=True)
+
+
+def patterns(model: Transformer, prompt: Prompt, where: Where = "self") -> Float[Tensor, "L B N T S"]:
+    """The weights of every head of a stack; raises InputError where layers differ in heads."""
+    _, prefix, part = stack_where(model, where)
+    with torch.no_grad(), record(model, f"{prefix}blocks.*.{part}.pattern") as run:
+        prompt.run(model)
     found = [run[name] for name in run.names]
     if len({x.shape for x in found}) != 1:
         raise InputError("heads: the layers have unequal numbers of heads; read `blocks.*.attn.pattern` by `record`")
@@ -29,38 +65,60 @@ def patterns(model: nn.Module, ids: Int[Tensor, "B T"]) -> Float[Tensor, "L B N 
 
 @dataclass(frozen=True)
 class HeadScores:
-    """The mean weight that each head [L N] puts where its kind would look."""
+    """The mean weight that each head [L N] puts where its kind would look; `drawn` says on what."""
 
     scores: dict[str, Float[Tensor, "L N"]]
+    drawn: str = ""
 
     def top(self, kind: str, n: int = 10) -> list[tuple[int, int]]:
         """The n heads (layer, head) that score highest, highest first."""
         flat = self.scores[kind].flatten()
         width = self.scores[kind].shape[1]
-        return [divmod(int(i), width) for i in flat.argsort(descending=True)[:n]]
+        return [divmod(int(i), width) for i in flat.argsort(descending=True, stable=True)[:n]]
 
     def table(self, n: int = 5) -> Table:
-        """The n strongest heads of each kind."""
+        """The n strongest heads of each kind; its picture is that of all heads."""
         rows = [
             (kind, f"layer {layer} head {head}", float(self.scores[kind][layer, head]))
             for kind in self.scores for layer, head in self.top(kind, n)
         ]  # fmt: skip
-        return Table("Heads by what they look at", ("kind", "head", "weight"), rows, heat=(2,))
+        grids = tuple(by_head(f"Weight on {WORDS[kind]}", weights) for kind, weights in self.scores.items())
+        return Table("Heads by what they look at", ("kind", "head", "weight"), rows, self.drawn, (2,), grids=grids)
 
 
-def head_scores(model: nn.Module, n_tokens: int = 48, n_rows: int = 4, seed: int = 0) -> HeadScores:
+WORDS = {"previous": "the previous token", "duplicate": "the same token before", "induction": "what followed it before",
+         "first": "the first token"}  # fmt: skip
+
+
+def head_scores(model: Transformer, n_tokens: int = 48, n_rows: int = 4, seed: int = 0) -> HeadScores:
     """Scores on random tokens said twice: in the second half a copying head looks at what followed the first copy.
 
     For a query t of the second half of [a_1 .. a_n a_1 .. a_n]: `previous` is t-1, `duplicate` the same token before
-    (t-n), `induction` the one after that (t-n+1), `first` column 0. (Olsson et al. 2022, arXiv:2209.11895.)
+    (t-n), `induction` the one after that (t-n+1), `first` column 0. An encoder-decoder's are those of its decoder,
+    whose encoder reads other random tokens. Where the model's context is shorter than 2 n, n is half of it.
+    (Olsson et al. 2022, arXiv:2209.11895.)
     """
     side, _ = stack_of(model)
+    longest = side.context_length
+    n = n_tokens if longest == "unlimited" else min(n_tokens, longest // 2)
+    if n < 2:
+        raise InputError(f"heads: {n} tokens said twice are too few; the model's context is {longest}")
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randint(side.vocab_size, (n_rows, n_tokens), generator=generator)
-    weights = patterns(model, torch.cat((half, half), 1)).mean(1)  # L N T S
-    query = torch.arange(n_tokens + 1, 2 * n_tokens)
-    key = {"previous": query - 1, "duplicate": query - n_tokens, "induction": query - n_tokens + 1, "first": 0 * query}
-    return HeadScores({kind: weights[:, :, query, key[kind]].mean(-1) for kind in KINDS})
+    half = torch.randint(side.vocab_size, (n_rows, n), generator=generator)
+    source = None
+    if isinstance(model, EncoderDecoder):
+        source = torch.randint(model.encoder.vocab_size, (n_rows, n), generator=generator)
+    weights = patterns(model, Prompt(torch.cat((half, half), 1), source)).mean(1)  # L N T S
+    query = torch.arange(n + 1, 2 * n)
+    key = {"previous": query - 1, "duplicate": query - n, "induction": query - n + 1, "first": 0 * query}
+    scores = {kind: weights[:, :, query, key[kind]].mean(-1) for kind in KINDS}
+    return HeadScores(scores, f"mean weight on {n_rows} rows of {n} random tokens said twice, seed {seed}")
+
+
+def by_head(title: str, values: Float[Tensor, "L N"], note: str = "") -> Grid:
+    """Numbers of heads as a heat map."""
+    layers, heads = (tuple(map(str, range(n))) for n in values.shape)
+    return Grid(title, layers, heads, values, note=note)
 
 
 def entropy(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:

@@ -14,8 +14,9 @@ from cutaway.models import EncoderDecoder
 from cutaway.models.stack import Stack
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Given
+from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.tables import Table
+from cutaway.tracing.tables import Grid, Table
 
 NOTHING = Given()
 
@@ -27,14 +28,24 @@ class Lens:
     depths: tuple[str, ...]
     log_probabilities: Float[Tensor, "L T V"]
 
-    def table(self, names: list[str], position: int = -1, top: int = 5) -> Table:
-        """The likeliest tokens at one position by depth; `names`: the text of each id of the vocabulary."""
+    def table(self, prompt: Prompt, position: int = -1, top: int = 5) -> Table:
+        """The likeliest tokens at one position by depth; its picture is that of all positions."""
         shares, ids = self.log_probabilities[:, position].exp().topk(top)
         rows = [
-            (depth, *(f"{names[int(i)]!r} {100 * float(p):.0f}%" for i, p in zip(at, share, strict=True)))
+            (depth, *(f"{prompt.name(int(i))!r} {100 * float(p):.0f}%" for i, p in zip(at, share, strict=True)))
             for depth, at, share in zip(self.depths, ids, shares, strict=True)
         ]
-        return Table("Likeliest next token, by depth", ("after", *(str(i + 1) for i in range(top))), rows)
+        columns = ("after", *(str(i + 1) for i in range(top)))
+        return Table("Likeliest token, by depth", columns, rows, grids=(self.grid(prompt),))
+
+    def grid(self, prompt: Prompt) -> Grid:
+        """The likeliest token after each depth, at each position, coloured by its probability."""
+        best = self.log_probabilities.max(-1)
+        words = tuple(
+            tuple(prompt.name(i).strip() or repr(prompt.name(i)) for i in row) for row in best.indices.tolist()
+        )
+        title = "Likeliest token by depth, coloured by its probability"
+        return Grid(title, self.depths, prompt.words, best.values.exp(), ("after", "token"), words=words)
 
     def ranks(self, token: int, position: int = -1) -> Int[Tensor, " L"]:
         """How many tokens each depth finds likelier than this one."""
@@ -65,21 +76,43 @@ def logit_lens(model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))
 
 
-def token_losses(model: nn.Module, ids: Int[Tensor, "1 T"]) -> Float[Tensor, " T-1"]:
-    """-log p of each token but the first, in nats, given those before it."""
-    speaking(model)
+def token_losses(model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
+    """-log p of each token but the first, in nats, given those before it.
+
+    Raises InputError for a model that does not predict the next token, and for a text of one.
+    """
+    if not isinstance(model.spec.head, spec.LanguageHead):
+        raise InputError(f"loss: this needs a model of the next token; the model's head is {model.spec.head.kind!r}")
+    if ids.shape[1] < 2:
+        raise InputError("loss: one token alone has none; give a text of at least two")
     with torch.no_grad():
-        logits = model(ids)[0, :-1].double()
+        logits = model(ids, given)[0, :-1].double()
     return torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
 
 
 def stream_sizes(run: Recording) -> Table:
-    """The root mean square of the stream and of each update, by tap, over rows and tokens of a recording."""
-    rows = [(name, float(x.float().square().mean().sqrt())) for name, x in run.items()
-            if name.rpartition(".")[2] in ("embedded", "resid_pre", "resid_mid", "resid_post", "update")]  # fmt: skip
-    if not rows:
+    """The root mean square of the stream after each block and of each branch's update, over rows and tokens.
+
+    Raises InputError for a recording that has neither `blocks.*.resid_post` nor `blocks.*.update`.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, x in run.items():
+        block, _, rest = name.partition(".resid_post") if name.endswith("resid_post") else _branch(name)
+        if rest or name.endswith("resid_post"):
+            found.setdefault(block, {})[rest or "stream"] = float(x.float().square().mean().sqrt())
+    if not found:
         raise InputError("stream_sizes: record `blocks.*.resid_post` and `blocks.*.update` first")
-    return Table("Size of the stream (root mean square)", ("tap", "size"), rows, heat=(1,))
+    kinds = list(dict.fromkeys(["stream", *(kind for sizes in found.values() for kind in sizes)]))
+    rows = [(block, *(sizes.get(kind, 0.0) for kind in kinds)) for block, sizes in found.items()]
+    note = "root mean square of the stream after each block, and of what each branch added to it"
+    heat = tuple(range(1, len(kinds) + 1))
+    return Table("Size of the stream", ("block", *kinds), rows, note, heat, "lines")
+
+
+def _branch(name: str) -> tuple[str, str, str]:
+    """`blocks.3.attn.update` in its block and its branch."""
+    path = name.removesuffix(".update")
+    return path.rpartition(".") if path != name else (name, "", "")
 
 
 def speaking(model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""`cutaway trace`: each verb's table, its JSON twin and its page."""
+"""`cutaway trace`: each verb's answer, its JSON twin, its page and its picture, for every kind of model."""
 
 from __future__ import annotations
 
@@ -6,54 +6,133 @@ import json
 
 import pytest
 
-from cutaway.cli import main
+from tests.cli.conftest import saved
 
 TEXT = "The capital of France is"
-VERBS = {
+PAIR = ["The capital of France is", "The capital of Spain is", "--right", " Paris", "--wrong", " Madrid"]
+REAL = {
     "lens": ["lens", "smollm2", TEXT],
     "attribution": ["attribution", "smollm2", TEXT, "--by", "head", "--top", "5"],
     "attention": ["attention", "smollm2", TEXT, "--layer", "3", "--head", "2"],
     "loss": ["loss", "smollm2", TEXT],
     "sizes": ["sizes", "smollm2", TEXT],
     "heads": ["heads", "smollm2", "--top", "1"],
+    "rollout": ["rollout", "smollm2", TEXT],
+    "entropy": ["entropy", "smollm2", TEXT],
+    "patch": ["patch", "smollm2", *PAIR],
+    "paths": ["paths", "smollm2", *PAIR, "--to", "24"],
 }
+ASKED = ["xa the capital", "xe the capital", "--right", "a", "--wrong", "e"]
+VERBS = {
+    "lens": ["the capital"],
+    "loss": ["the capital"],
+    "sizes": ["the capital"],
+    "attention": ["the capital", "--layer", "1", "--head", "3"],
+    "heads": ["--top", "1"],
+    "rollout": ["the capital"],
+    "entropy": ["the capital"],
+    "attribution": ["the capital", "--by", "neuron"],
+    "patch": [*ASKED, "--what", "head"],
+    "paths": [*ASKED, "--to", "1.2.k"],
+}
+REFUSED = {("attribution", "masked"): "no sum of parts"}
+MORE = [
+    ("two", ["attention", "the capital", "--cross"]),
+    ("two", ["attention", "the capital", "--encoder", "--target", "is"]),
+    ("two", ["entropy", "the capital", "--cross"]),
+    ("two", ["rollout", "the capital", "--encoder"]),
+    ("two", ["patch", *ASKED, "--encoder"]),
+    ("two", ["patch", *ASKED, "--what", "cross"]),
+    ("one", ["lens", "5 3 9", "--ids"]),
+    ("one", ["attribution", "the capital", "--token", "a", "--position", "0"]),
+]
 
 
-@pytest.fixture
-def run(monkeypatch):
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["cutaway", "trace", *words])
-        try:
-            main()
-        except SystemExit as stopped:
-            return stopped.code
-        return 0
+@pytest.fixture(scope="session")
+def models(tiny, tiny_two, tmp_path_factory):
+    masked = saved("bert-tiny", tmp_path_factory.mktemp("cli") / "masked")
+    return {"one": tiny, "two": tiny_two, "masked": masked}
 
-    return call
+
+def check(cutaway, words, folder):
+    """The four forms say the same."""
+    done = cutaway("trace", *words)
+    assert done.status == 0, done.err
+    assert max(map(len, done.lines)) <= 80
+    parts = json.loads(cutaway("trace", *words, "--json").out)
+    assert parts[0]["title"] == done.lines[0]
+    page, picture = folder / "page.html", folder / "picture.png"
+    assert cutaway("trace", *words, "--html", page, "--png", picture).out.split() == [str(page), str(picture)]
+    html = page.read_text()
+    assert parts[0]["title"] in html and "<svg " in html and "<script" not in html
+    assert "//" not in html.replace("</", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    return parts
+
+
+@pytest.mark.parametrize("kind", ["one", "two", "masked"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_answers_or_refuses_for_every_kind_of_model(verb, kind, cutaway, models):
+    words = [verb, models[kind], *VERBS[verb]]
+    done = cutaway("trace", *words)
+    if kind == "masked" and verb in ("loss", "patch", "paths"):
+        assert done.status in (0, 2) and done.err.count("\n") == done.status / 2
+    elif (verb, kind) in REFUSED:
+        assert done.status == 2 and REFUSED[verb, kind] in done.err and done.err.count("\n") == 1
+    else:
+        assert done.status == 0 and max(map(len, done.lines)) <= 80, done.err
+
+
+@pytest.mark.parametrize(("kind", "words"), MORE, ids=lambda each: each if isinstance(each, str) else " ".join(each))
+def test_options(kind, words, cutaway, models):
+    done = cutaway("trace", words[0], models[kind], *words[1:])
+    assert done.status == 0 and max(map(len, done.lines)) <= 80, done.err
+
+
+@pytest.mark.parametrize("verb", ["lens", "attribution", "patch"])
+def test_each_form_says_the_same(verb, cutaway, models, tmp_path):
+    check(cutaway, [verb, models["one"], *VERBS[verb]], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_says_the_same_in_each_form(verb, run, capsys, tmp_path):
-    assert run(*VERBS[verb]) in (0, None)
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 80
-    assert run(*VERBS[verb], "--json") in (0, None)
-    (table,) = json.loads(capsys.readouterr().out)
-    assert table["title"] == text.splitlines()[0]
-    page = tmp_path / "page.html"
-    assert run(*VERBS[verb], "--html", str(page)) in (0, None)
-    html = page.read_text()
-    assert table["title"] in html
-    assert "//" not in html.replace("</", "")
+@pytest.mark.parametrize("verb", REAL)
+def test_each_form_says_the_same_of_a_real_model(verb, cutaway, tmp_path):
+    parts = check(cutaway, REAL[verb], tmp_path)
+    if verb == "patch":
+        effects = parts[0]["values"]
+        assert effects[0][3] == pytest.approx(1, abs=0.01) and effects[29][4] > 0.9 > 0.1 > effects[29][3]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["attention", "modern-tiny", "ab"], "tokenizer"), (["lens", "nothing-here", "a b"], "no such model")],
+    [
+        ("attention modern-tiny ab", "--ids"),
+        ("lens nothing-here ab", "no such model"),
+        ("lens ONE ''", "no tokens"),
+        ("loss ONE a", "at least two"),
+        ("lens ONE ab --position 7", "0 to 1"),
+        ("lens ONE ab --ids", "numbers"),
+        ("lens ONE 999 --ids", "not in the vocabulary"),
+        ("lens ONE ab --target b", "no encoder"),
+        ("lens ONE ab --html nowhere/p.html", "cannot be written"),
+        ("lens ONE ab --png p.gif", ".png"),
+        ("attention ONE ab --layer 9", "layers 0 to 1"),
+        ("attention ONE ab --head -1", "heads 0 to 3"),
+        ("attention ONE ab --cross", "no cross"),
+        ("attention TWO ab --cross --encoder", "choose one"),
+        ("attribution ONE ab --token zzz", "is 3 tokens"),
+        ("lens ONE LONG", "context"),
+        ("patch ONE ab ac --right bb --wrong c", "is 2 tokens"),
+        ("patch ONE ab abc --right b --wrong c", "2 tokens, the corrupted one 3"),
+        ("patch ONE ab ac --right b", "--wrong"),
+        ("paths ONE ab ac --right b --wrong c --to 7.1.q", "end at 1"),
+        ("paths ONE ab ac --right b --wrong c --to x", "write logits"),
+        ("patch ONE ab ac --right b --wrong c --what cross", "no tap"),
+    ],
 )
-def test_mistakes_are_one_line(words, message, run, capsys):
-    assert run(*words) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
+def test_mistakes_are_one_line(words, message, cutaway, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = {"ONE": models["one"], "TWO": models["two"], "''": "", "LONG": "a" * 2000}
+    done = cutaway("trace", *[named.get(word, word) for word in words.split()])
+    assert done.status == 2 and message in done.err, done.err
+    assert len(done.err.splitlines()) == 1 and done.err.startswith("cutaway: ")

@@ -8,10 +8,12 @@ import torch
 from cutaway import build, load, preset, spec
 from cutaway.errors import InputError
 from cutaway.parts.step import Given
+from cutaway.tracing import heads
 from cutaway.tracing.attribution import attribute
 from cutaway.tracing.edit import edit, knock_out
-from cutaway.tracing.heads import copy_accuracy, entropy, head_scores, patterns, rollout
+from cutaway.tracing.heads import attention, copy_accuracy, entropy, head_scores, patterns, rollout
 from cutaway.tracing.lens import logit_lens, stream_sizes, token_losses
+from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from cutaway.tracing.tables import Table, report
 
@@ -32,7 +34,9 @@ def test_the_lens_ends_at_the_model_itself():
     torch.testing.assert_close(lens.log_probabilities[-1], model(IDS)[0].float().log_softmax(-1))
     best = int(model(IDS)[0, -1].argmax())
     assert int(lens.ranks(best)[-1]) == 0
-    table = lens.table([f"<{i}>" for i in range(model.spec.vocab_size)])
+    table = lens.table(Prompt(IDS))
+    (grid,) = table.pictures()
+    assert grid.words[-1][-1] == f"<{best}>" and grid.columns[0] == "'<5>'"
     assert table.rows[-1][0] == "blocks.1"
     assert table.rows[-1][1].startswith(f"'<{best}>'")
 
@@ -91,12 +95,14 @@ def test_stream_sizes_and_tables():
         model(IDS)
     table = stream_sizes(run)
     wanted = float(run["blocks.0.resid_post"].square().mean().sqrt())
-    assert dict(table.rows)["blocks.0.resid_post"] == pytest.approx(wanted, rel=1e-5)
-    assert "blocks.0.resid_post" in str(table)
+    assert table.columns == ("block", "stream", "attn", "ffn")
+    assert table.rows[0][:2] == ("blocks.0", pytest.approx(wanted, rel=1e-5))
+    assert table.rows[1][3] == pytest.approx(float(run["blocks.1.ffn.update"].square().mean().sqrt()), rel=1e-5)
+    assert "blocks.1" in str(table)
     page = report("a & b", table, Table("t", ("x",), [("<script>",)]))
     assert "<script>" not in page
     assert "http" not in page
-    assert page.count("<table>") == 2
+    assert page.count("<table>") == 2 and page.count("<svg ") == 1
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +148,51 @@ def test_smollm2_has_induction_heads_and_copying_needs_them(smollm2):
     assert means[0] + spread[0] < means[1] - spread[1]
 
 
+@pytest.mark.parametrize(("name", "source"), [("modern-tiny", None), ("bert-tiny", None), ("t5-tiny", IDS[:, :3])])
+def test_the_weights_of_one_head(name, source):
+    model, prompt = drawn(name), Prompt(IDS, source)
+    found = {"self": attention(model, prompt, 1, 2)}
+    if source is not None:
+        found |= {where: attention(model, prompt, 1, 2, where) for where in ("cross", "encoder")}
+    for where, grid in found.items():
+        n_queries, n_keys = (3 if where == "encoder" else 5), (5 if where == "self" else 3)
+        assert grid.values.shape == (n_queries, n_keys) == (len(grid.rows), len(grid.columns))
+        torch.testing.assert_close(grid.values.sum(-1), torch.ones(n_queries))
+        assert torch.equal(grid.values, patterns(model, prompt, where)[1, 0, 2])
+    if source is None:
+        with pytest.raises(InputError, match="no cross attention"):
+            attention(model, prompt, 1, 2, "cross")
+
+
+@pytest.mark.parametrize(("layer", "head", "message"), [(2, 0, "layers 0 to 1"), (-1, 0, "layers"), (0, 4, "0 to 3")])
+def test_heads_that_are_not_there(layer, head, message):
+    with pytest.raises(InputError, match=message):
+        attention(drawn("modern-tiny"), Prompt(IDS), layer, head)
+
+
+def test_each_kind_of_head_is_told_from_its_weights(monkeypatch):
+    """Five heads made by hand: one of each kind, and one that looks everywhere."""
+    n, model = 6, drawn("modern-tiny")
+    weights = torch.zeros(1, 1, 5, 2 * n, 2 * n)
+    query = torch.arange(n + 1, 2 * n)
+    for head, key in enumerate((query - 1, query - n, query - n + 1, 0 * query)):
+        weights[0, 0, head, query, key] = 1
+    weights[0, 0, 4] = 1 / (2 * n)
+    monkeypatch.setattr(heads, "patterns", lambda *_: weights)
+    scores = head_scores(model, n_tokens=n).scores
+    assert list(scores) == ["previous", "duplicate", "induction", "first"]
+    for head, kind in enumerate(scores):
+        assert scores[kind][0].tolist() == pytest.approx([float(i == head) for i in range(4)] + [1 / (2 * n)])
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "t5-tiny", "gpt2-tiny"])
+def test_heads_of_every_kind_of_model(name):
+    table = head_scores(drawn(name)).table(2)
+    assert len(table.rows) == 8 and len(table.pictures()) == 4
+    assert "random tokens said twice" in table.note
+
+
 def test_patterns_of_all_layers_are_rows_of_weights():
-    weights = patterns(drawn("modern-tiny"), IDS)
+    weights = patterns(drawn("modern-tiny"), Prompt(IDS))
     assert weights.shape == (2, 1, 4, 5, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 4, 5))

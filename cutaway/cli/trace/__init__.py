@@ -1,0 +1,15 @@
+"""`cutaway trace`: one question a verb, answered by a table, as JSON, as a picture, or as an HTML page."""
+
+from __future__ import annotations
+
+import cyclopts
+
+from cutaway.cli.trace import causes, heads, stream
+
+app = cyclopts.App(name="trace", help="Look inside a model while it reads a text.")
+for verb in (
+    stream.lens, stream.loss, stream.sizes, heads.attention, heads.heads, heads.rollout, heads.entropy,
+    causes.attribution, causes.patch, causes.paths,
+):  # fmt: skip
+    app.command(verb)
+app.command("cutaway.cli.numerics:numerics", name="numerics")

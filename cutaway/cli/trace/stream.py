@@ -1,0 +1,62 @@
+"""The stream by depth: what it would say, what each token costs, how large it is."""
+
+from __future__ import annotations
+
+from cutaway.cli.trace.subject import Out, Reading, Subject
+
+
+def lens(
+    model: str, text: str, /, *, top: int = 5, position: int | None = None, reading: Reading = Reading(),
+    out: Out = Out(),
+) -> None:  # fmt: skip
+    """The likeliest tokens, if the model ended after each block.
+
+    :param top: how many of them
+    :param position: at which token, counted from 0 or from the end as -1; without it the mask, else the last
+    """
+    from cutaway.tracing.lens import logit_lens
+
+    subject = Subject.of(model, reading)
+    prompt = subject.prompt(text)
+    at = subject.position(position, prompt)
+    found = logit_lens(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
+    subject.tell("Logit lens", [found.table(prompt, at, top)], out, repr(text))
+
+
+def loss(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
+    """What each token of a text costs, in nats; with a masked model, each token masked in turn."""
+    from cutaway import spec
+    from cutaway.encoding import pseudo_losses
+    from cutaway.errors import InputError
+    from cutaway.tracing.lens import token_losses
+    from cutaway.tracing.tables import Table
+
+    subject = Subject.of(model, reading)
+    prompt, words = subject.prompt(text), subject.loaded.tokenizer
+    if isinstance(subject.loaded.spec.head, spec.MaskedHead):
+        if words is None or "mask" not in words.special:
+            raise InputError(f"{model}: its tokenizer has no mask token")
+        kept, numbers = words.special_ids, prompt.ids[0].tolist()
+        losses = pseudo_losses(subject.loaded.model, numbers, words.special["mask"], kept)
+        names = [word for word, number in zip(prompt.words, numbers, strict=True) if number not in kept]
+    else:
+        losses = token_losses(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
+        names = list(prompt.words[1:])
+    rows = list(zip(names, losses.tolist(), strict=True))
+    note = f"mean {sum(losses.tolist()) / max(len(rows), 1):.3f}"
+    subject.tell("Loss by token", [Table("Loss of each token", ("token", "nats"), rows, note, (1,), "bars")], out,
+                 repr(text))  # fmt: skip
+
+
+def sizes(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
+    """How large the stream is, and what each branch adds to it."""
+    import torch
+
+    from cutaway.tracing.lens import stream_sizes
+    from cutaway.tracing.record import record
+
+    subject = Subject.of(model, reading)
+    prompt = subject.prompt(text)
+    with torch.no_grad(), record(subject.loaded.model, "*blocks.*.resid_post", "*blocks.*.update") as run:
+        prompt.run(subject.loaded.model)
+    subject.tell("Sizes", [stream_sizes(run)], out, repr(text))

@@ -1,0 +1,183 @@
+"""Activation patching: where does what one prompt says and another does not pass through the model?
+
+What a clean run holds at one place is put into a corrupted run; where that brings the clean answer back, the difference
+between the two passes. (Meng et al. 2022, arXiv:2202.05262; Wang et al. 2022, arXiv:2211.00593; Heimersheim and Nanda
+2024, arXiv:2404.15255.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.tap import listening
+from cutaway.tracing.lens import speaking, stack_of
+from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.record import Recording, record
+from cutaway.tracing.tables import Grid
+
+T = TypeVar("T")
+What = Literal["stream", "attn", "cross", "ffn", "head"]
+ROWS = 512
+"""Tokens that are computed at a time."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The logit of the token `right` less that of `wrong`, after the token at `position`."""
+
+    right: int
+    wrong: int
+    position: int = -1
+
+    def of(self, model: Transformer, prompt: Prompt) -> Float[Tensor, " B"]:
+        """Of each row. Raises InputError for a token or a position that is not there."""
+        vocab_size, n = stack_of(model)[0].vocab_size, prompt.ids.shape[1]
+        if not (0 <= self.right < vocab_size and 0 <= self.wrong < vocab_size):
+            raise InputError(f"question: {self.right}, {self.wrong}: the vocabulary has the ids 0 to {vocab_size - 1}")
+        if not -n <= self.position < n:
+            raise InputError(f"question: position {self.position}, but there are {n} tokens, 0 to {n - 1}")
+        last = self.position in (-1, n - 1)
+        logits = prompt.run(model, last)[:, -1 if last else self.position]
+        return (logits[:, self.right] - logits[:, self.wrong]).double()
+
+
+@dataclass(frozen=True)
+class Place:
+    """One entry of a tap: what stands there in one run is put into another. `index` is without the batch axis."""
+
+    tap: str
+    index: tuple[int | slice, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`effects` [R C]: (patched - corrupted) / (clean - corrupted), so 1 brings the clean answer back and 0 changes
+    nothing; `clean` and `corrupted` are the logit differences of the two runs.
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    axes: tuple[str, str]
+    effects: Float[Tensor, "R C"]
+    clean: float
+    corrupted: float
+
+    def grid(self) -> Grid:
+        """As a heat map."""
+        note = (
+            f"logit difference: clean {self.clean:.3f}, corrupted {self.corrupted:.3f}; "
+            "1 is as clean, 0 as corrupted"
+        )  # fmt: skip
+        return Grid(self.title, self.rows, self.columns, self.effects, self.axes, note)
+
+
+def patch_sweep(
+    model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, what: What = "stream",
+    side: Literal["", "encoder"] = "",
+) -> Sweep:  # fmt: skip
+    """Patch each place of a kind in turn from the clean run into the corrupted one.
+
+    `stream` (before each block), `attn`, `cross` and `ffn` (what the branch adds): layer by position. `head`: what each
+    head of self-attention gives at all positions, layer by head. `side`: "encoder" patches that of an
+    encoder-decoder.
+
+    Raises InputError for prompts of unequal length, runs that the question does not tell apart, and models without
+    logits of tokens.
+    """
+    comparable(model, clean, corrupted)
+    stack, prefix = (model.encoder, "encoder.") if _in_encoder(model, side) else stack_of(model)
+    tap = {"stream": "resid_pre", "head": "attn.z"}.get(what, f"{what}.update")
+    names = [f"{prefix}blocks.{i}.{tap}" for i in range(len(stack.blocks))]
+    pattern = f"{prefix}blocks.*.{tap}"
+    with torch.no_grad(), record(model, pattern) as held:
+        start = float(question.of(model, clean))
+    with torch.no_grad():
+        end = float(question.of(model, corrupted))
+    told_apart(start, end)
+    words, base = (clean.source_words, corrupted.source_words) if side else (clean.words, corrupted.words)
+    widths = [held[name].shape[1] if name in held else 0 for name in names]
+    cells = [(row, column) for row, width in enumerate(widths) for column in range(width)]
+    places = [Place(names[row], (column,)) for row, column in cells]
+    found = patched(model, corrupted, question, places, held)
+    columns = (
+        tuple(map(str, range(max(widths)))) if what == "head"
+        else tuple(a if a == b else f"{a}/{b}" for a, b in zip(words, base, strict=True))
+    )  # fmt: skip
+    effects = torch.full((len(names), max(widths)), torch.nan, dtype=torch.float64)
+    effects[tuple(torch.tensor(cells).T)] = (found - end) / (start - end)
+    axes = ("layer", "head" if what == "head" else "token")
+    title = f"Patching {prefix}{tap} from clean into corrupted"
+    return Sweep(title, tuple(map(str, range(len(names)))), columns, axes, effects, start, end)
+
+
+@torch.no_grad()
+def patched(
+    model: Transformer, base: Prompt, question: Question, places: Sequence[Place], held: Recording
+) -> Float[Tensor, " P"]:
+    """The question's answer on `base` with each place alone filled from the recording.
+
+    The places are rows of a batch: each row has one of them changed.
+    """
+    found = []
+    for chunk in chunks(places, base):
+        rows: dict[str, list[tuple[int, Place]]] = {}
+        for row, place in enumerate(chunk):
+            rows.setdefault(place.tap, []).append((row, place))
+
+        def put(name: str, x: Tensor, rows: dict[str, list[tuple[int, Place]]] = rows) -> Tensor:
+            x = x.clone()
+            for row, place in rows[name]:
+                x[row, *place.index] = held[name][0, *place.index]
+            return x
+
+        with listening(model, put, *rows):
+            found.append(question.of(model, base.repeated(len(chunk))))
+    return torch.cat(found)
+
+
+def chunks(items: Sequence[T], prompt: Prompt) -> list[Sequence[T]]:
+    """The items in batches of rows of a prompt that fit into memory."""
+    size = max(ROWS // max(prompt.ids.shape[1], 0 if prompt.source is None else prompt.source.shape[1]), 1)
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def told_apart(clean: float, corrupted: float) -> None:
+    """Raise InputError where the two runs answer alike: an effect has no unit then."""
+    if abs(clean - corrupted) < 1e-6 * max(abs(clean), abs(corrupted), 1.0):
+        raise InputError(
+            f"patch: the logit difference is {clean:.4f} on both prompts, so nothing can be brought back; "
+            "choose prompts or answers that the model tells apart"
+        )
+
+
+def comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
+    """Raise InputError unless the model has logits of tokens, and the prompts equally many tokens."""
+    speaking(model)
+    for prompt in (clean, corrupted):
+        alone(prompt)
+    pairs: list[tuple[str, Callable[[Prompt], Tensor | None]]] = [
+        ("", lambda p: p.ids),
+        ("source ", lambda p: p.source),
+    ]
+    for what, ids in pairs:
+        a, b = ids(clean), ids(corrupted)
+        if a is not None and b is not None and a.shape != b.shape:
+            raise InputError(
+                f"patch: the clean {what}prompt has {a.shape[1]} tokens, the corrupted one {b.shape[1]}; give texts of "
+                "equally many, so that positions correspond"
+            )
+
+
+def _in_encoder(model: Transformer, side: str) -> bool:
+    if side and not isinstance(model, EncoderDecoder):
+        raise InputError("side: only an encoder-decoder has an encoder beside its decoder; leave it away")
+    return bool(side)

@@ -1,0 +1,62 @@
+"""What a model reads while it is looked into: its ids, the source of an encoder-decoder, and the tokens' names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from jaxtyping import Int
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.parts.step import Given
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`ids` [B T] of the stack that the head reads, `source` [B S] of the encoder where there are two stacks.
+
+    `name`: the text of an id.
+    """
+
+    ids: Int[Tensor, "B T"]
+    source: Int[Tensor, "B S"] | None = None
+    name: Callable[[int], str] = "<{}>".format
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The tokens of the first row, as texts in quotes, so that spaces show."""
+        return tuple(repr(self.name(i)) for i in self.ids[0].tolist())
+
+    @property
+    def source_words(self) -> tuple[str, ...]:
+        return () if self.source is None else tuple(repr(self.name(i)) for i in self.source[0].tolist())
+
+    def given(self, model: Transformer) -> Given:
+        """What goes with the ids: the encoder's memory of the source.
+
+        Raises InputError for an encoder-decoder without a source, and any other model with one.
+        """
+        if isinstance(model, EncoderDecoder):
+            if self.source is None:
+                raise InputError("prompt: an encoder-decoder reads a source too; give it")
+            return Given(memory=model.encode(self.source))
+        if self.source is not None:
+            raise InputError("prompt: the model has no encoder that could read a source; leave it away")
+        return Given()
+
+    def run(self, model: Transformer, last: bool = False) -> Tensor:
+        """What the head gives, with `last` for the last column alone. The encoder runs too, and is heard."""
+        return model(self.ids, self.given(model), last=last)
+
+    def repeated(self, n: int) -> Prompt:
+        """The one row n times."""
+        source = None if self.source is None else self.source.expand(n, -1)
+        return replace(self, ids=self.ids.expand(n, -1), source=source)
+
+
+def alone(prompt: Prompt) -> None:
+    """Raise InputError unless there is one row."""
+    if len(prompt.ids) != 1 or (prompt.source is not None and len(prompt.source) != 1):
+        raise InputError(f"prompt: {len(prompt.ids)} rows; give one text")
