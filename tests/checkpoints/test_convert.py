@@ -246,7 +246,7 @@ convert.convert(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 
 
-@pytest.mark.parametrize("to", ["hf", "gguf"])
+@pytest.mark.parametrize("to", ["hf", pytest.param("gguf", marks=pytest.mark.slow)])
 def test_a_killed_conversion_leaves_nothing_that_loads(to, tmp_path):
     source, out = GIVEN / "llama-a" / "model", tmp_path / "out"
     process = subprocess.Popen([sys.executable, "-c", KILLED, source, to, out], stdout=subprocess.PIPE)
@@ -274,7 +274,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
-@pytest.mark.parametrize("to", ["hf", pytest.param("gguf", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["hf", "gguf"])
 def test_a_tensor_at_a_time(to, tmp_path):
     record = cutaway.preset("llama-tiny").replace(d_model=512)
     record = spec.mapped(record, lambda v: v.replace(d_ff=4096) if isinstance(v, spec.Gated) else v)

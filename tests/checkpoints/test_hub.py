@@ -63,7 +63,12 @@ print(cutaway.load(sys.argv[1], tokenizer=False).path)
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("owner/model", True), ("owner/model@main", True), (f"owner/model@{COMMIT}", True), ("owner/model@v2", False)],
+    [
+        pytest.param("owner/model", True, marks=pytest.mark.slow),
+        ("owner/model@main", True),
+        pytest.param(f"owner/model@{COMMIT}", True, marks=pytest.mark.slow),
+        ("owner/model@v2", False),
+    ],
 )
 def test_the_hubs_own_cache_is_used_offline(name, found, tmp_path):
     home = tmp_path / "models--owner--model"
