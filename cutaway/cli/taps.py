@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from typing import Any
 
 import torch
 
 from cutaway import spec
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import print_json, print_table
+from cutaway.cli.output import console, print_entry, print_json
 from cutaway.models import EncoderDecoder, build
 from cutaway.parts.step import Given
 from cutaway.spec.facts import spans
 from cutaway.tap import listening
+from cutaway.tracing.names import LETTERS, Tap, aliases, describe
 
 TOKENS = 3
 
 
 def show_taps(name: str, as_json: bool) -> None:
-    """Each tap that one pass of three tokens goes through, with the layers that have it and its shape."""
-    heard = shapes(spec_of(name, {}))
+    """Each tap that a pass of three tokens goes through: its axes and sizes, formula, and the names others give it."""
+    record = spec_of(name, {})
+    heard = shapes(record)
     if as_json:
-        print_json(heard)
+        print_json({tap: _plain(tap, shape, record) for tap, shape in heard.items()})
         return
-    rows = [(tap, " × ".join(map(str, shape)), spans(layers)) for (tap, shape), layers in together(heard).items()]
-    print_table(("tap", f"shape, {TOKENS} tokens", "layers"), rows, left=3)
+    entries = together(heard, record)
+    used = {letter for entry, *_ in entries.values() for letter in entry.axes}
+    for letter in [letter for letter in LETTERS if letter in used]:
+        print_entry(letter, LETTERS[letter], 3)
+    for (pattern, shape), (entry, layers) in entries.items():
+        where = f"  layers {spans(layers)}" if layers else ""
+        console.print(f"\n[bold]{pattern}[/]  {entry.letters}: {' × '.join(map(str, shape))}{where}", soft_wrap=True)
+        for line in [entry.told, *(f"{tool}: {', '.join(names)}" for tool, names in aliases(pattern).items())]:
+            text = textwrap.fill(line, max(console.width, 40), initial_indent="    ", subsequent_indent="      ")
+            console.print(text, markup=False, soft_wrap=True)
 
 
 def shapes(record: spec.Model) -> dict[str, list[int]]:
@@ -40,11 +52,22 @@ def shapes(record: spec.Model) -> dict[str, list[int]]:
     return heard
 
 
-def together(heard: dict[str, list[int]]) -> dict[tuple[str, tuple[int, ...]], list[int]]:
-    """The layers that have a tap of one shape, its layer written as `*`: the pattern that `listening` takes."""
-    out: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+def together(
+    heard: dict[str, list[int]], record: spec.Model
+) -> dict[tuple[str, tuple[int, ...]], tuple[Tap, list[int]]]:
+    """The taps of one shape, their layer written as `*` (the pattern that `listening` takes): entry and layers."""
+    out: dict[tuple[str, tuple[int, ...]], tuple[Tap, list[int]]] = {}
     for name, shape in heard.items():
         layer = re.search(r"\bblocks\.(\d+)\.", name)
         pattern = re.sub(r"\bblocks\.\d+\.", "blocks.*.", name)
-        out.setdefault((pattern, tuple(shape)), []).extend([int(layer[1])] if layer else [])
+        _, layers = out.setdefault((pattern, tuple(shape)), (describe(name, record), []))
+        layers.extend([int(layer[1])] if layer else [])
     return out
+
+
+def _plain(name: str, shape: list[int], record: spec.Model) -> dict[str, Any]:
+    entry = describe(name, record)
+    return {
+        "shape": shape, "letters": entry.letters, "formula": entry.formula, "when": entry.when,
+        "aliases": [each for names in aliases(name).values() for each in names],
+    }  # fmt: skip

@@ -9,15 +9,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cutaway import spec
 from cutaway.errors import InputError
+
+LETTERS = {
+    "B": "rows of the batch",
+    "T": "tokens that this step reads; of cross-attention's keys and values, those of the source",
+    "S": "tokens that are looked at: this step's and those in the cache; in cross-attention the source",
+    "D": "d_model; after a head's transform its width", "W": "width of the embedding", "N": "heads",
+    "K": "heads of keys and values", "H": "numbers a head: head_dim, of v and z value_dim", "F": "d_ff",
+    "M": "rows: tokens of the whole batch, in an expert those routed to it", "E": "experts",
+    "A": "active experts a token", "R": "kv_rank", "C": "classes", "V": "vocabulary",
+    "...": "the axes of what is normed", "1": "one number",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Tap:
-    """`where`: the module that has it. `letters`: B batch, T query, S key position, D d_model, W width of the
-    embedding, N heads, K key/value heads, H head_dim, F d_ff, M rows routed to an expert, E experts, A active experts,
-    R latent rank, C classes, V vocabulary. `when`: empty where every such module has it.
-    """
+    """`where`: the kind of module. `letters`: its axes (`LETTERS`). `when`: empty where every such module has it."""
 
     where: str
     name: str
@@ -29,87 +38,178 @@ class Tap:
     def axes(self) -> tuple[str, ...]:
         return tuple(self.letters.split())
 
+    @property
+    def told(self) -> str:
+        """The formula, and when it is there."""
+        return f"{self.formula}, where {self.when}" if self.when else self.formula
+
 
 GLOSSARY = (
-    Tap("stack", "positions", "B T", "real tokens of the row before this one", "to be seen, not changed"),
+    Tap("stack", "positions", "B T", "real tokens of the row before this one; to be seen, not changed"),
     Tap("stack", "embedded", "B T D", "what the first block reads"),
     Tap("stack", "final", "B T D", "final_norm(resid_post of the last block)"),
     Tap("embedding", "tokens", "B T W", "table[id]"),
-    Tap("embedding", "position", "B T W", "what is added for the position", "absolute positions"),
+    Tap("embedding", "position", "B T W", "what is added for the position", "positions are absolute"),
     Tap("block", "resid_pre", "B T D", "the stream before the block"),
     Tap("block", "resid.*", "B T D", "the stream after stage *"),
-    Tap("block", "resid_mid", "B T D", "the stream between the two stages", "blocks of two stages"),
+    Tap("block", "resid_mid", "B T D", "the stream between the two stages", "the block has two stages"),
     Tap("block", "resid_post", "B T D", "the stream after the block"),
     Tap("branch", "in", "B T D", "norm_in(norm(x)): what the part reads"),
     Tap("branch", "out", "B T D", "part(in)"),
     Tap("branch", "update", "B T D", "residual_scale * norm_out(out): what joins the stream"),
     Tap("attention", "q", "B N T H", "q_norm(W_q in), clipped, before rotation"),
-    Tap("attention", "k", "B K T H", "k_norm(W_k in), clipped, before rotation", "own keys; not latent attention"),
-    Tap("attention", "v", "B K T H", "W_v in; of latent attention, of all that is read: B N S H", "own values"),
-    Tap("attention", "q_rot", "B N T H", "q turned by its position", "self-attention"),
-    Tap("attention", "k_rot", "B K T H", "k turned by its position; of latent attention, of all that is read: B N S H",
-        "own keys of self-attention"),
-    Tap("attention", "latent", "B T R", "kv_norm(W_down in)", "latent attention"),
+    Tap("attention", "k", "B K T H", "k_norm(W_k in), clipped, before rotation", "the layer has keys of its own"),
+    Tap("attention", "v", "B K T H", "W_v in, clipped", "the layer has values of its own"),
+    Tap("attention", "q_rot", "B N T H", "q turned by its position", "it is self-attention"),
+    Tap("attention", "k_rot", "B K T H", "k turned by its position", "self-attention has keys of its own"),
     Tap("attention", "scores", "B N T S", "scale * q_rot k_rot^T, capped, biased, -inf where hidden"),
     Tap("attention", "pattern", "B N T S", "softmax(scores): the weights of a query sum to 1, less what sinks take"),
     Tap("attention", "z", "B N T H", "pattern v: a head's output before o_proj"),
-    Tap("attention", "gate", "B N T 1", "sigmoid(W_gate in), multiplies z", "an output gate"),
+    Tap("attention", "gate", "B N T 1", "sigmoid(W_gate in), multiplies z", "the output is gated per head"),
+    Tap("attention gated by element", "gate", "B N T H", "sigmoid(W_gate in), multiplies z",
+        "the output is gated per element"),
+    Tap("latent attention", "latent", "B T R", "kv_norm(W_down in): what the cache keeps"),
+    Tap("latent attention", "k_rot", "B N S H", "W_up latent beside the one rotated key, of all that is read"),
+    Tap("latent attention", "v", "B N S H", "W_up latent, of all that is read"),
     Tap("ffn", "pre", "B T F", "W_up in; gated: W_gate in, clamped"),
-    Tap("ffn", "gate", "B T F", "activation(pre)", "gated"),
+    Tap("ffn", "gate", "B T F", "activation(pre)", "the network is gated"),
     Tap("ffn", "hidden", "B T F", "activation(pre); gated: gate * (W_up in): a neuron's output before down_proj"),
+    Tap("expert", "pre", "M F", "as in a feed-forward network, of the rows routed to it"),
+    Tap("expert", "gate", "M F", "activation(pre)", "the network is gated"),
+    Tap("expert", "hidden", "M F", "a neuron's output before down_proj"),
     Tap("router", "logits", "M E", "W x + b, a row a token"),
     Tap("router", "weights", "M A", "of the chosen experts"),
     Tap("norm", "scale", "... 1", "sqrt(mean(x^2) + eps); LayerNorm: of x less its mean"),
     Tap("norm", "normed", "... D", "x / scale, before gain and shift"),
-    Tap("head", "pooled", "B D", "one state a row", "a head that pools"),
-    Tap("head", "logits", "B T V", "of each token of the vocabulary; classes: B C", "a language model or classes"),
-    Tap("head", "vectors", "B T D", "states, or one a row: B D", "an embedding model"),
+    Tap("head", "logits", "B T V", "of each token of the vocabulary"),
+    Tap("head of classes", "pooled", "B D", "one state a row"),
+    Tap("head of classes", "logits", "B C", "of each class"),
+    Tap("head of classes a token", "pooled", "B T D", "the states: nothing is pooled"),
+    Tap("head of classes a token", "logits", "B T C", "of each class"),
+    Tap("head of vectors", "pooled", "B D", "pooler(the first state)", "the head has a pooler"),
+    Tap("head of vectors", "vectors", "B D", "one state a row, of length 1 where the spec says so"),
+    Tap("head of vectors a token", "vectors", "B T D", "the states, of length 1 where the spec says so"),
 )  # fmt: skip
+"""A name that a kind of module has no entry of is that of the plainer kind: latent attention's `q` is attention's."""
 
 NORMS = ("norm_in", "norm_out", "norm", "norm_sum", "final_norm", "q_norm", "k_norm", "kv_norm")
 
-ALIASES = (
-    (r"hook_embed", "embedding.tokens"),
-    (r"hook_pos_embed", "embedding.position"),
-    (r"blocks\.(\S+?)\.hook_(resid_pre|resid_mid|resid_post)", r"blocks.\1.\2"),
-    (r"blocks\.(\S+?)\.hook_attn_out", r"blocks.\1.attn.update"),
-    (r"blocks\.(\S+?)\.hook_mlp_out", r"blocks.\1.ffn.update"),
-    (r"blocks\.(\S+?)\.attn\.hook_attn_scores", r"blocks.\1.attn.scores"),
-    (r"blocks\.(\S+?)\.attn\.hook_rot_([qk])", r"blocks.\1.attn.\2_rot"),
-    (r"blocks\.(\S+?)\.attn\.hook_(q|k|v|z|pattern)", r"blocks.\1.attn.\2"),
-    (r"blocks\.(\S+?)\.mlp\.hook_pre", r"blocks.\1.ffn.pre"),
-    (r"blocks\.(\S+?)\.mlp\.hook_post", r"blocks.\1.ffn.hidden"),
-    (r"blocks\.(\S+?)\.ln1\.hook_(scale|normalized)", r"blocks.\1.attn.norm_in.\2"),
-    (r"blocks\.(\S+?)\.ln2\.hook_(scale|normalized)", r"blocks.\1.ffn.norm_in.\2"),
-    (r"ln_final\.hook_(scale|normalized)", r"final_norm.\1"),
-    (r"(.*)\.normalized", r"\1.normed"),
-    (r"hidden_states(\[[^\]]*\]|\.\S+)", r"blocks\1.resid_pre"),
-    (r"attentions(\[[^\]]*\]|\.\S+)", r"blocks\1.attn.pattern"),
-    (r"cross_attentions(\[[^\]]*\]|\.\S+)", r"decoder.blocks\1.cross.pattern"),
-    (r"(?:model\.layers|transformer\.h)\.([^.]+)", r"blocks.\1.resid_post"),
-    (r"(?:model\.layers|transformer\.h)\.([^.]+)\.(?:self_attn|attn)", r"blocks.\1.attn.out"),
-    (r"(?:model\.layers|transformer\.h)\.([^.]+)\.mlp", r"blocks.\1.ffn.out"),
-    (r"(?:model\.embed_tokens|transformer\.wte)", "embedding.tokens"),
-    (r"(?:model\.norm|transformer\.ln_f)", "final"),
-    (r"lm_head", "head.logits"),
-)
-"""Names of TransformerLens' hooks and of Hugging Face's modules and outputs, as patterns, to ours."""
+TRANSFORMER_LENS = (
+    ("hook_embed", "embedding.tokens"), ("hook_pos_embed", "embedding.position"),
+    ("blocks{L}.hook_resid_pre", "blocks{L}.resid_pre"), ("blocks{L}.hook_resid_mid", "blocks{L}.resid_mid"),
+    ("blocks{L}.hook_resid_post", "blocks{L}.resid_post"), ("blocks{L}.hook_attn_out", "blocks{L}.attn.update"),
+    ("blocks{L}.hook_mlp_out", "blocks{L}.ffn.update"), ("blocks{L}.attn.hook_q", "blocks{L}.attn.q"),
+    ("blocks{L}.attn.hook_k", "blocks{L}.attn.k"), ("blocks{L}.attn.hook_v", "blocks{L}.attn.v"),
+    ("blocks{L}.attn.hook_rot_q", "blocks{L}.attn.q_rot"), ("blocks{L}.attn.hook_rot_k", "blocks{L}.attn.k_rot"),
+    ("blocks{L}.attn.hook_attn_scores", "blocks{L}.attn.scores"),
+    ("blocks{L}.attn.hook_pattern", "blocks{L}.attn.pattern"), ("blocks{L}.attn.hook_z", "blocks{L}.attn.z"),
+    ("blocks{L}.mlp.hook_pre", "blocks{L}.ffn.pre"), ("blocks{L}.mlp.hook_post", "blocks{L}.ffn.hidden"),
+    ("blocks{L}.mlp.hook_expert_weights", "blocks{L}.ffn.router.weights"),
+    ("blocks{L}.ln1.hook_scale", "blocks{L}.attn.norm_in.scale"),
+    ("blocks{L}.ln1.hook_normalized", "blocks{L}.attn.norm_in.normed"),
+    ("blocks{L}.ln2.hook_scale", "blocks{L}.ffn.norm_in.scale"),
+    ("blocks{L}.ln2.hook_normalized", "blocks{L}.ffn.norm_in.normed"),
+    ("ln_final.hook_scale", "final_norm.scale"), ("ln_final.hook_normalized", "final_norm.normed"),
+    ("encoder{L}.hook_resid_mid", "encoder.blocks{L}.resid_mid"),
+    ("encoder{L}.ln2.hook_scale", "encoder.blocks{L}.ffn.norm_in.scale"),
+    ("decoder{L}.hook_resid_mid", "decoder.blocks{L}.resid.0"),
+    ("decoder{L}.hook_resid_mid_cross", "decoder.blocks{L}.resid.1"),
+    ("decoder{L}.hook_cross_attn_out", "decoder.blocks{L}.cross.update"),
+    ("decoder{L}.ln2.hook_scale", "decoder.blocks{L}.cross.norm_in.scale"),
+    ("decoder{L}.ln3.hook_scale", "decoder.blocks{L}.ffn.norm_in.scale"),
+)  # fmt: skip
+"""TransformerLens' hooks, and ours. `{L}`: a layer, `.3`, `.*` or `[2:5]`."""
+
+HUGGING_FACE = (
+    ("hidden_states{I}", "blocks{L}.resid_pre"), ("encoder_hidden_states{I}", "encoder.blocks{L}.resid_pre"),
+    ("decoder_hidden_states{I}", "decoder.blocks{L}.resid_pre"), ("attentions{I}", "blocks{L}.attn.pattern"),
+    ("encoder_attentions{I}", "encoder.blocks{L}.attn.pattern"),
+    ("decoder_attentions{I}", "decoder.blocks{L}.attn.pattern"),
+    ("cross_attentions{I}", "decoder.blocks{L}.cross.pattern"), ("router_logits{I}", "blocks{L}.ffn.router.logits"),
+    ("hidden_states[-1]", "final"), ("last_hidden_state", "final"), ("encoder_last_hidden_state", "encoder.final"),
+    ("logits", "head.logits"), ("lm_head", "head.logits"), ("pooler_output", "head.pooled"),
+    ("model.embed_tokens", "embedding.tokens"), ("transformer.wte", "embedding.tokens"),
+    ("model.layers{L}", "blocks{L}.resid_post"), ("transformer.h{L}", "blocks{L}.resid_post"),
+    ("model.layers{L}.input_layernorm", "blocks{L}.attn.in"), ("transformer.h{L}.ln_1", "blocks{L}.attn.in"),
+    ("model.layers{L}.self_attn", "blocks{L}.attn.out"), ("transformer.h{L}.attn", "blocks{L}.attn.out"),
+    ("model.layers{L}.mlp", "blocks{L}.ffn.out"), ("transformer.h{L}.mlp", "blocks{L}.ffn.out"),
+    ("model.norm", "final"), ("transformer.ln_f", "final"),
+)  # fmt: skip
+"""Hugging Face's outputs and the outputs of its modules, and ours. `{I}` is written as an index: `[3]`."""
+
+
+def _of_two_stacks(theirs: str, ours: str) -> list[tuple[str, str]]:
+    """The hooks of a block in both stacks of an encoder-decoder, and those of its attention in the cross-attention."""
+    pairs = [(theirs.replace("blocks", side), f"{side}.{ours}") for side in ("encoder", "decoder")]
+    if ".attn.hook_" in theirs and "rot" not in theirs:
+        cross = theirs.replace("blocks", "decoder").replace(".attn.", ".cross_attn.")
+        pairs.append((cross, f"decoder.{ours}".replace(".attn.", ".cross.")))
+    return pairs
+
+
+_SHARED = [
+    pair for theirs, form in TRANSFORMER_LENS
+    if theirs.startswith("blocks{L}") and ".ln2." not in theirs and "_mid" not in theirs
+    for pair in _of_two_stacks(theirs, form)
+]  # fmt: skip
+TOOLS = {"TransformerLens": (*TRANSFORMER_LENS, *_SHARED), "Hugging Face": HUGGING_FACE}
+LAYER = r"(\.(?:\d+|\*)|\[[^\]]*\])"
 
 
 def ours(name: str) -> str:
     """Our name, or pattern of names, for one that TransformerLens or Hugging Face users know; others stay.
 
+    Hugging Face counts one hidden state more than there are blocks, the last after the final norm, and so do negative
+    indices here. Raises InputError for a range of hidden states that runs to that last one.
+
     >>> ours("blocks.3.attn.hook_pattern"), ours("hidden_states[2:4]"), ours("blocks.0.attn.q")
     ('blocks.3.attn.pattern', 'blocks[2:4].resid_pre', 'blocks.0.attn.q')
+    >>> ours("hidden_states[-1]"), ours("hidden_states[-2]")
+    ('final', 'blocks[-1].resid_pre')
     """
-    for theirs, form in ALIASES:
-        if re.fullmatch(theirs, name):
-            name = re.sub(f"^(?:{theirs})$", form, name)
+    for theirs, form in (pair for pairs in TOOLS.values() for pair in pairs):
+        found = re.fullmatch(re.escape(theirs).replace(r"\{L\}", LAYER).replace(r"\{I\}", LAYER), name)
+        if found is None:
+            continue
+        if "hidden_states" not in theirs or "{I}" not in theirs:
+            return form.replace("{L}", found[1] if found.groups() else "")
+        layer = _without_the_last(name, found[1])
+        return form.replace("{L}", layer) if layer else form.replace("blocks{L}.resid_pre", "final")
     return name
 
 
-def describe(name: str) -> Tap:
-    """The glossary's entry of a full name; raises InputError for a name that no part has.
+def _without_the_last(name: str, layer: str) -> str:
+    """The layers of hidden states, as an index or a range of blocks; empty for the last one."""
+    if layer == "[-1]":
+        return ""
+    start, colon, stop = layer.strip("[].").partition(":")
+    if colon and not stop:
+        raise InputError(f"{name}: it runs to the state after the final norm, which is `final`; end it, as [2:-1]")
+    start, stop = (str(int(x) + 1) if x.startswith("-") and x != "-1" else x for x in (start, stop))
+    return f"[{start}:{'' if stop == '-1' else stop}]" if colon else f"[{start}]" if layer[0] == "[" else layer
+
+
+def aliases(name: str) -> dict[str, list[str]]:
+    """What others call a tap, by tool; of a pattern for all layers, with `*` or `i` for the layer.
+
+    >>> aliases("blocks.3.resid_pre")
+    {'TransformerLens': ['blocks.3.hook_resid_pre'], 'Hugging Face': ['hidden_states[3]']}
+    >>> aliases("blocks.*.attn.scores")
+    {'TransformerLens': ['blocks.*.attn.hook_attn_scores']}
+    """
+    out: dict[str, list[str]] = {}
+    for tool, pairs in TOOLS.items():
+        for theirs, form in pairs:
+            found = re.fullmatch(re.escape(form).replace(r"\{L\}", LAYER), name)
+            if found is not None:
+                layer = found[1] if found.groups() else ""
+                index = f"[{layer[1:].replace('*', 'i')}]"
+                out.setdefault(tool, []).append(theirs.replace("{L}", layer).replace("{I}", index))
+    return out
+
+
+def describe(name: str, record: spec.Model | None = None) -> Tap:
+    """The glossary's entry of a full name, with a spec that of its kind of part; InputError where no part has it.
 
     >>> describe("decoder.blocks.2.cross.pattern").letters
     'B N T S'
@@ -117,10 +217,10 @@ def describe(name: str) -> Tap:
     path, _, tap = name.rpartition(".")
     if tap.isdigit():
         path, tap = path.rpartition(".")[0], "resid.*"
-    where = _where(path)
-    for entry in GLOSSARY:
-        if entry.name == tap and entry.where in where:
-            return entry
+    for where in _where(path, record):
+        for entry in GLOSSARY:
+            if entry.name == tap and entry.where == where:
+                return entry
     raise InputError(f"{name}: there is no such tap; `cutaway taps MODEL` lists those of a model")
 
 
@@ -133,7 +233,8 @@ def kind_of(name: str) -> str:
     return re.sub(r"\bblocks\.\d+\.", "*.", re.sub(r"\bexperts\.\d+\.", "experts.*.", name))
 
 
-def _where(path: str) -> tuple[str, ...]:
+def _where(path: str, record: spec.Model | None) -> tuple[str, ...]:
+    """The kinds of the module at a path, the closest first."""
     last = path.rpartition(".")[2]
     if path in ("", "encoder", "decoder"):
         return ("stack",)
@@ -141,9 +242,31 @@ def _where(path: str) -> tuple[str, ...]:
         return ("norm",)
     if re.search(r"(^|\.)blocks\.\d+$", path):
         return ("block",)
-    known = {"attn": ("branch", "attention"), "cross": ("branch", "attention"), "ffn": ("branch", "ffn")}
-    if last in known:
-        return known[last]
-    if re.search(r"\.ffn\.(experts\.\d+|shared)$", path):
-        return ("ffn",)
-    return (last,)  # embedding, head, router
+    if re.search(r"\.ffn\.experts\.\d+$", path):
+        return ("expert",)
+    if last == "head":
+        return _head(record)
+    if last == "attn":
+        return _attention(path, record)
+    return {"cross": ("branch", "attention"), "ffn": ("branch", "ffn"), "shared": ("ffn",)}.get(last, (last,))
+
+
+def _head(record: spec.Model | None) -> tuple[str, ...]:
+    if record is None:
+        return ("head", "head of classes", "head of vectors")
+    if isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)):
+        return ("head",)
+    kind = "head of classes" if isinstance(record.head, spec.ClassHead) else "head of vectors"
+    return (f"{kind} a token", kind) if record.head.pool == "none" else (kind,)
+
+
+def _attention(path: str, record: spec.Model | None) -> tuple[str, ...]:
+    plain = ("branch", "attention")
+    if record is None:
+        return (*plain, "latent attention")
+    stack, _, layer = path.removesuffix(".attn").rpartition("blocks.")
+    part = next(each.part for each in spec.stacks(record)[stack].blocks[int(layer)].branches if each.name == "attn")
+    if isinstance(part, spec.Latent):
+        return ("latent attention", *plain)
+    by_element = isinstance(part, spec.MultiHead) and part.output_gate == "per_element"
+    return ("attention gated by element", *plain) if by_element else plain

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -118,7 +119,14 @@ class Recording:
         axis = next((i for i, letter in enumerate(axes) if letter in ("T", "M")), None)
         if axes[0] == "...":
             axis = steps[0].dim() - 2
+        if axis is not None and self._grow(name, [step.shape[axis] for step in steps]):
+            return steps[-1]
         return torch.stack(steps) if axis is None else torch.cat(steps, axis)
+
+    def _grow(self, name: str, lengths: list[int]) -> bool:
+        """Whether each step has all tokens so far, not its own alone: latent attention rebuilds its keys and values."""
+        columns = self.taken.get(f"{self._found(name)[0].partition('blocks.')[0]}positions", [])
+        return len(lengths) > 1 and lengths == list(accumulate(step.shape[1] for step in columns))
 
     def gradient(self, name: str) -> Tensor:
         """d loss / d tensor after `backward`; raises InputError where there is none."""
