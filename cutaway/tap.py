@@ -66,7 +66,8 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     With patterns (`blocks.*.attn.q`, `blocks[3:7].resid_post`: see `matcher`) only matching names are heard, and fused
     paths are kept wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners
     stack: an inner one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards
-    are not heard. Compiled code steps aside for eager code meanwhile and is used again afterwards, without recompiling.
+    are not heard; nor are those that `hear` runs itself. Compiled code steps aside for eager code meanwhile and is
+    used again afterwards, without recompiling.
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -98,10 +99,11 @@ class _Listener:
         self.thread = threading.get_ident()
         self.matches = matcher(patterns, self.paths.values())
         self.names: dict[tuple[int, str], str | None] = {}
+        self.calling = outer.calling if outer is not None else [False]
 
     def name(self, module: nn.Module, name: str) -> str | None:
         """The full name, None where it is not listened to."""
-        if threading.get_ident() != self.thread:
+        if threading.get_ident() != self.thread or self.calling[0]:
             return None
         key = id(module), name
         if key not in self.names:
@@ -121,7 +123,11 @@ class _Listener:
         full = self.name(module, name)
         if full is None:
             return value
-        changed = self.heard(full, value)
+        self.calling[0] = True
+        try:
+            changed = self.heard(full, value)
+        finally:
+            self.calling[0] = False
         return value if changed is None else changed
 
 

@@ -42,6 +42,7 @@ class Router(nn.Module):
 
     def _choose(self, scores: Tensor) -> Tensor:
         ranked = scores if self.choice_bias is None else scores + self.choice_bias.to(scores.dtype)
+        ranked = tap(self, "ranked", ranked)
         if self.rule.n_groups > 1:
             groups = ranked.unflatten(-1, (self.rule.n_groups, -1))  # M groups E/groups
             best = groups.amax(-1) if self.rule.group_score == "max" else groups.topk(2, -1).values.sum(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
+from cutaway.parts.moe import Router
 from cutaway.tap import listening, matcher
 from cutaway.tracing.names import describe, ours
 from cutaway.tracing.record import Recording
@@ -20,14 +22,17 @@ Indices = Sequence[int] | slice | None
 
 
 class Site(NamedTuple):
-    """Where an edit is applied: the tap, which of its calls this is (0 is the first forward), and the axes there."""
+    """Where an edit is applied: the tap, which of its calls this is (0 is the first forward), the axes there, and the
+    module that has it."""
 
     name: str
     step: int
     axes: tuple[str, ...]
+    module: nn.Module
 
 
-Edit = Callable[[Tensor, Site], Tensor]
+Edit = Callable[[Tensor, Site], Tensor | None]
+"""What takes a tensor's place; None: it was only looked at."""
 
 
 @dataclass(frozen=True)
@@ -130,20 +135,92 @@ def resample(run: Recording, seed: int = 0, part: Part = WHOLE) -> Edit:
     return edit
 
 
-def knock_out(heads: Sequence[tuple[int, int]] = (), neurons: Sequence[tuple[int, int]] = (),
-              layers: Sequence[int] = ()) -> dict[str, Edit]:  # fmt: skip
-    """Edits that set the outputs of heads (layer, head), neurons (layer, neuron) and whole layers' branches to 0."""
+def hide(tokens: Sequence[int]) -> Edit:
+    """-inf in the scores of these keys: no query sees them, so the other weights grow to 1 (a query that sees none: 0).
+
+    Of a tap `scores`; keys are counted as the cache holds them, from the first token of a row's prompt.
+    """
+
+    def edit(x: Tensor, site: Site) -> Tensor:
+        if site.axes[-1:] != ("S",) or not site.name.endswith("scores"):
+            raise InputError(f"hide: {site.name} [{' '.join(site.axes)}] has no scores of keys; choose `scores`")
+        there = [token for token in tokens if -x.shape[-1] <= token < x.shape[-1]]
+        return x.index_fill(-1, torch.tensor(there, dtype=torch.long, device=x.device), -torch.inf)
+
+    return edit
+
+
+def exclude(experts: Sequence[int]) -> Edit:
+    """-inf in what experts are chosen by: they are never routed to, the others weigh as the router does.
+
+    Of a tap `router.ranked`. Raises InputError where too few are left to choose from.
+    """
+
+    def edit(x: Tensor, site: Site) -> Tensor:
+        if not isinstance(site.module, Router) or max(experts) >= x.shape[-1]:
+            raise InputError(f"exclude: {site.name} ranks no experts {list(experts)}; choose `router.ranked`")
+        x = x.index_fill(-1, torch.tensor(list(experts), device=x.device), -torch.inf)
+        left = (x[0] != -torch.inf).view(site.module.rule.n_groups, -1).sum(1).sort().values
+        if (fewest := int(left[: site.module.rule.n_active_groups].sum())) < site.module.n_active:
+            raise InputError(
+                f"exclude: {site.name}: {fewest} experts may be left, of which {site.module.n_active} work"
+            )
+        return x
+
+    return edit
+
+
+def knock_out(
+    heads: Sequence[tuple[int, int]] = (), neurons: Sequence[tuple[int, int]] = (),
+    experts: Sequence[tuple[int, int]] = (), layers: Sequence[int] = (), tokens: Sequence[int] = (), side: str = "",
+) -> dict[str, Edit]:  # fmt: skip
+    """Edits that take parts out while they last: what `remove` leaves, without another model.
+
+    Heads (layer, head) and neurons (layer, neuron) give 0, experts (layer, expert) are never chosen, x passes a layer,
+    and no query of a self-attention sees the tokens (`hide`). `side`: `encoder` or `decoder` of a model of two stacks.
+    """
+    at = f"{side}.blocks" if side else "blocks"
     edits: dict[str, Edit] = {}
-    for layer in {layer for layer, _ in heads}:
-        edits[f"blocks.{layer}.attn.z"] = zero(Part(heads=[head for at, head in heads if at == layer]))
-    for layer in {layer for layer, _ in neurons}:
-        edits[f"blocks.{layer}.ffn.hidden"] = zero(Part(neurons=[neuron for at, neuron in neurons if at == layer]))
-    return edits | {f"blocks.{layer}.*.update": zero() for layer in layers}
+    for layer, which in _by_layer(heads).items():
+        edits[f"{at}.{layer}.attn.z"] = zero(Part(heads=which))
+    for layer, which in _by_layer(neurons).items():
+        edits[f"{at}.{layer}.ffn.hidden"] = zero(Part(neurons=which))
+    for layer, which in _by_layer(experts).items():
+        edits[f"{at}.{layer}.ffn.router.ranked"] = exclude(which)
+    for layer in layers:
+        before = Seen()
+        edits[f"{at}.{layer}.resid_pre"] = before.look
+        edits[f"{at}.{layer}.resid_post"] = before.give(f"{at}.{layer}.resid_pre")
+    return edits | ({f"{at}.*.attn.scores": hide(tokens)} if tokens else {})
+
+
+class Seen:
+    """Tensors of this pass that a later edit of it needs: `look` is the edit that keeps them by name."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    def look(self, x: Tensor, site: Site) -> None:
+        self.tensors[site.name] = x
+
+    def give(self, name: str) -> Edit:
+        """What passed the tap of this name."""
+        return lambda x, site: self.tensors[name]
+
+
+def _by_layer(pairs: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    out: dict[int, list[int]] = {}
+    for layer, index in pairs:
+        out.setdefault(layer, []).append(index)
+    return out
 
 
 @dataclass
 class Change:
-    """What edits did at one tap: calls, and the Euclidean norms of the difference and of the tensor, over all calls."""
+    """What edits did: calls, and the Euclidean norms of the difference and of the tensor before, over all calls.
+
+    Entries of -inf, as scores that are hidden, count as 0.
+    """
 
     calls: int = 0
     difference: float = 0.0
@@ -160,13 +237,14 @@ class Change:
 
 @dataclass
 class Report:
-    """What each edit changed, by tap."""
+    """What was changed: at each tap, and by each edit, named as it was given, at all its taps."""
 
     changes: dict[str, Change] = field(default_factory=dict)
+    edits: dict[str, Change] = field(default_factory=dict)
 
     def __str__(self) -> str:
         rows = [
-            f"{name}: {c.calls} calls, changed by {c.difference:.3g} of {c.before:.3g}"
+            f"{name}: {c.calls} call{'s' * (c.calls != 1)}, changed by {c.difference:.3g} of {c.before:.3g}"
             for name, c in self.changes.items()
         ]
         return "\n".join(rows) or "nothing was edited"
@@ -189,7 +267,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     >>> report.changes["blocks.1.attn.z"].calls
     1
     """
-    paths = [path for path, _ in model.named_modules()]
+    paths = dict(model.named_modules())
     planned = [(asked, matcher([ours(asked)], paths), _as_edit(each)) for asked, each in edits.items()]
     report, steps = Report(), dict[str, int]()
     fired, changed, ran = set[str](), set[str](), list[str]()
@@ -199,19 +277,26 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             ran.append(name)
             return x
         _refuse_checkpointing(name)
-        site = Site(name, steps.get(name, 0), describe(name).axes)
+        site = Site(name, steps.get(name, 0), describe(name).axes, paths[_owner(name, paths)])
         steps[name] = site.step + 1
-        new = x
+        new, touched = x, 0
         for asked, test, change in planned:
-            if test(name):
-                old, new = new, change(new, site)
-                if new.shape != x.shape or new.dtype != x.dtype:
-                    got, had = f"{tuple(new.shape)} {new.dtype}", f"{tuple(x.shape)} {x.dtype}"
-                    raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
-                fired.add(asked)
-                if new is not old and not torch.equal(new, old):
-                    changed.add(asked)
-        report.changes.setdefault(name, Change()).count(x, new)
+            if not test(name):
+                continue
+            fired.add(asked)
+            old, made = new, change(new, site)
+            if made is None:
+                changed.add(asked)  # it only looks
+                continue
+            if made.shape != x.shape or made.dtype != x.dtype:
+                got, had = f"{tuple(made.shape)} {made.dtype}", f"{tuple(x.shape)} {x.dtype}"
+                raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
+            new, touched = made, touched + 1
+            if new is not old and not torch.equal(new, old):
+                changed.add(asked)
+            report.edits.setdefault(asked, Change()).count(old, new)
+        if touched:
+            report.changes.setdefault(name, Change()).count(x, new)
         return new
 
     with listening(model, hear, *[ours(asked) for asked in edits], "*positions"):
@@ -224,9 +309,21 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
 
 
+def _owner(name: str, paths: Mapping[str, nn.Module]) -> str:
+    """The path of the module that a tap's name begins with."""
+    path = name
+    while path and (path := path.rpartition(".")[0]) not in paths:
+        pass
+    return path
+
+
 def _as_edit(given: Edit | Callable[[Tensor], Tensor]) -> Edit:
-    code = getattr(given, "__code__", None)
-    if code is not None and code.co_argcount == 2:
+    """What takes a tensor and its site, as it is; a function of the tensor alone (defaults do not count), wrapped."""
+    try:
+        parameters = inspect.signature(given).parameters.values()
+    except ValueError:  # built in
+        parameters = []
+    if sum(each.default is each.empty and each.kind != each.KEYWORD_ONLY for each in parameters) >= 2:
         return given
     return lambda x, site: given(x)
 

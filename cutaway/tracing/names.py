@@ -78,6 +78,7 @@ GLOSSARY = (
     Tap("expert", "gate", "M F", "activation(pre)", "the network is gated"),
     Tap("expert", "hidden", "M F", "a neuron's output before down_proj"),
     Tap("router", "logits", "M E", "W x + b, a row a token"),
+    Tap("router", "ranked", "M E", "what experts are chosen by: scores, or logits, + choice_bias"),
     Tap("router", "weights", "M A", "of the chosen experts"),
     Tap("norm", "scale", "... 1", "sqrt(mean(x^2) + eps); LayerNorm: of x less its mean"),
     Tap("norm", "normed", "... D", "x / scale, before gain and shift"),

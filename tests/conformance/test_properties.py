@@ -136,7 +136,7 @@ def part_taps(path: str, part: object) -> set[str]:
         case spec.Gated():
             return {f"{path}.pre", f"{path}.gate", f"{path}.hidden"}
         case spec.MixtureOfExperts():
-            found = {f"{path}.router.logits", f"{path}.router.weights"}
+            found = {f"{path}.router.{tap}" for tap in ("logits", "ranked", "weights")}
             for index in range(part.n_experts):
                 found |= part_taps(f"{path}.experts.{index}", part.expert)
             shared = isinstance(part.shared, spec.SharedExpert)
