@@ -261,28 +261,3 @@ def test_a_killed_conversion_leaves_nothing_that_loads(to, tmp_path):
     convert(source, to, out)  # the leftovers are in nobody's way
     assert list(tmp_path.iterdir()) == [out]
     cutaway.load(out, tokenizer=False)
-
-
-MEMORY = """
-import resource, sys
-import cutaway.checkpoints.convert as c
-import torch.nn.functional
-c.convert(sys.argv[3], sys.argv[2], sys.argv[4] + "-first")  # everything is imported and warm
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-c.convert(sys.argv[1], sys.argv[2], sys.argv[4])
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("to", ["hf", "gguf"])
-def test_a_tensor_at_a_time(to, tmp_path):
-    record = cutaway.preset("llama-tiny").replace(d_model=512)
-    record = spec.mapped(record, lambda v: v.replace(d_ff=4096) if isinstance(v, spec.Gated) else v)
-    record = record.replace(layers=(spec.Repeat(times=12, blocks=record.blocks[:1]),))
-    native.save(build(record, seed=0), tmp_path / "own")
-    size = (tmp_path / "own" / "model.safetensors").stat().st_size
-    arguments = [str(tmp_path / "own"), to, str(GIVEN / "llama-a" / "model"), str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, check=True)
-    assert size > 300e6
-    assert int(done.stdout) < 0.4 * size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -13,13 +12,11 @@ import torch
 
 import cutaway
 from cutaway import spec
-from cutaway.checkpoints import native
 from cutaway.checkpoints.by_layer import Float64, by_layer
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.parity import Layer, Parity, Peer, marks, records
 from cutaway.checkpoints.verify import verify
 from cutaway.cli import main
-from cutaway.models import build
 from cutaway.parts import norms
 from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
 
@@ -176,28 +173,3 @@ def test_the_command_ends_with_1_where_something_is_wrong(llama, run, monkeypatc
     monkeypatch.setattr(norms.RMSNorm, "forward", lambda self, x: right(self, x) * 1.01)
     shown, status = run("verify", llama, "--no-peers")
     assert status == 1 and "NOT VERIFIED" in shown and "far" in shown
-
-
-MEMORY = """
-import resource, sys
-from cutaway.checkpoints.verify import verify
-from cutaway.cli import main
-verify(sys.argv[2], with_peers=False)  # everything is imported and warm
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert verify(sys.argv[1], with_peers=False).verified
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
-"""
-
-
-@pytest.mark.slow
-def test_a_layer_at_a_time_needs_less_than_the_file(tmp_path):
-    record = cutaway.preset("llama-tiny").replace(d_model=512)
-    record = spec.mapped(record, lambda v: v.replace(d_ff=4096) if isinstance(v, spec.Gated) else v)
-    native.save(
-        build(record.replace(layers=(spec.Repeat(times=20, blocks=record.blocks[:1]),)), seed=0), tmp_path / "own"
-    )
-    size = (tmp_path / "own" / "model.safetensors").stat().st_size
-    arguments = [str(tmp_path / "own"), str(GIVEN / "llama-a" / "model")]
-    done = subprocess.run([sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, check=True)
-    assert size > 500e6
-    assert int(done.stdout) < 0.4 * size
