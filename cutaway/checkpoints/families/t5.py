@@ -1,11 +1,11 @@
 """T5 and mT5: pre-norm RMSNorm, biases by distance, scores without a factor (Raffel et al. 2019, arXiv:1910.10683).
 
-Version 1.0 has two matrices with ReLU and multiplies the decoder's states by 1/sqrt(d_model) before the tied head; 1.1
-and mT5 have gated networks and no such factor, and most of their files a head of its own.
+Version 1.0: two matrices, ReLU, a factor 1/sqrt(d_model) before the tied head; 1.1, mT5: gated, mostly an own head.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cutaway import spec
@@ -30,19 +30,16 @@ def to_spec(config: Config) -> spec.Model:
     config.expect("is_decoder", False)
     norm, n_layers = spec.RMSNorm(eps=config.number("layer_norm_epsilon", 1e-6)), config.integer("num_layers")
     n_decoder = config.integer("num_decoder_layers", n_layers)
-    ffn, heads = (
-        read_ffn(config, model_type),
-        {"n_heads": config.integer("num_heads"), "head_dim": config.integer("d_kv")},
-    )
+    heads = {"n_heads": config.integer("num_heads"), "head_dim": config.integer("d_kv")}
+    ffn = read_ffn(config, model_type)
     dropout = config.number("dropout_rate", 0.1)
     encoder = chain((read_attention(config, heads, spec.FullMask()), ffn), norm)
     rest: dict[str, Any] = {
         "d_model": config.integer("d_model"), "head": read_head(config, kind, read_language(config, model_type)),
         "dropout": spec.Dropout(embedding=dropout, attention=dropout, residual=dropout, hidden=dropout),
     }  # fmt: skip
-    side: dict[str, Any] = {
-        "vocab_size": config.integer("vocab_size"), "context_length": "unlimited", "final_norm": norm
-    }  # fmt: skip
+    size = config.integer("vocab_size")
+    side: dict[str, Any] = {"vocab_size": size, "context_length": "unlimited", "final_norm": norm}
     if kind in ("EncoderModel", "ForTokenClassification"):
         return spec.Encoder(layers=repeated([encoder] * n_layers), **side, **rest)
     cross = spec.Cross(**heads, scale=1.0)
@@ -135,15 +132,19 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (
-    Family(
-        ("t5", "mt5"), to_spec, rules, to_config, prefix="transformer.",
-        ignored_tensors=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-        generation=spec.Generation(start_id=0, stop_ids=(1,), pad_id=0),
-        ignored_keys={
-            "n_positions": "no limit comes of it", "initializer_factor": "training only",
-            "classifier_dropout": "training only", "output_past": "an API switch", "model_parallel": "an API switch",
-            "scale_decoder_outputs": "mT5 has no such factor",
-        },
-    ),
+def mt5_config(record: spec.Model) -> dict[str, Any]:
+    """The same in mT5's name, which has no factor before the head."""
+    return to_config(record) | {"model_type": "mt5", **write_head(record, "MT5")}
+
+
+T5 = Family(
+    ("t5",), to_spec, rules, to_config, prefix="transformer.",
+    ignored_tensors=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    generation=spec.Generation(start_id=0, stop_ids=(1,), pad_id=0),
+    ignored_keys={
+        "n_positions": "no limit comes of it", "initializer_factor": "training only",
+        "classifier_dropout": "training only", "output_past": "an API switch", "model_parallel": "an API switch",
+        "scale_decoder_outputs": "mT5 has no such factor",
+    },
 )  # fmt: skip
+FAMILIES = (T5, replace(T5, model_types=("mt5",), to_config=mt5_config))
