@@ -43,10 +43,10 @@ def vectors(
     encoder-decoder's states are its encoder's.
     """
     head = model.spec.head
-    own = isinstance(head, spec.VectorHead) and head.pool != "none" and how is None
-    if own and normalise in (None, head.normalise) and not isinstance(model, EncoderDecoder):
+    own = head if isinstance(head, spec.VectorHead) and head.pool != "none" and how is None else None
+    if own is not None and normalise in (None, own.normalise) and not isinstance(model, EncoderDecoder):
         return torch.stack(outputs(model, rows)) if rows.ids else torch.empty(0, model.spec.d_model)
-    record = spec.VectorHead(pool=how or (head.pool if own else "mean"))
+    record = spec.VectorHead(pool=how or ("mean" if own is None else own.pool))
     out = torch.empty(len(rows.ids), model.spec.d_model, dtype=_stack(model).embedding.table.weight.dtype)
     for index, ids, given in _batches(model, rows):
         stack = _stack(model)
@@ -85,7 +85,8 @@ def masked(model: Transformer, ids: Sequence[int], mask_id: int, n: int = 5) -> 
     places = [place for place, token in enumerate(ids) if token == mask_id]
     if not places:
         raise InputError(f"masked tokens: none of the {len(ids)} tokens is the mask; put one into the text")
-    shares = outputs(model, Rows([ids]))[0][places].softmax(-1).topk(min(n, model.spec.vocab_size))
+    every = outputs(model, Rows([ids]))[0][places].softmax(-1)
+    shares = every.topk(min(n, every.shape[-1]))
     return [list(zip(*pair, strict=True)) for pair in zip(shares.indices.tolist(), shares.values.tolist(), strict=True)]
 
 
@@ -138,7 +139,7 @@ def _batches(model: Transformer, rows: Rows) -> Iterator[tuple[list[int], Tensor
     """Rows of like length together, padded on the right, which moves no position."""
     device = _stack(model).embedding.table.weight.device
     pad = model.spec.generation.pad_id
-    fill = 0 if pad == "none" else int(pad)
+    fill = 0 if pad == "none" else pad
     empty = next((place for place, row in enumerate(rows.ids) if not row), None)
     if empty is not None:
         raise InputError(f"row {empty}: no tokens; give at least one")
@@ -161,7 +162,7 @@ def _shifted(record: spec.EncoderDecoder, ids: Tensor) -> Tensor:
     start = record.generation.start_id
     if start == "none":
         raise InputError("start_id: an encoder-decoder needs the id that its decoder begins with; set it")
-    return torch.cat((torch.full_like(ids[:, :1], int(start)), ids[:, :-1]), 1)
+    return torch.cat((torch.full_like(ids[:, :1], start), ids[:, :-1]), 1)
 
 
 def _target(source: Given, memory: Memory) -> Given:

@@ -19,6 +19,7 @@ from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
+from cutaway.spec import Model
 from cutaway.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["Loaded", "load"]
@@ -47,7 +48,7 @@ class Loaded:
     last: Stream | None = None
 
     @property
-    def spec(self) -> spec.Model:
+    def spec(self) -> Model:
         return self.model.spec
 
     def __call__(self, ids: Tensor) -> Tensor:

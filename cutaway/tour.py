@@ -122,6 +122,7 @@ def choose(model: cutaway.Loaded, logits: Tensor) -> int:
     token = int(argmax(logits)[0])
     print(f"  greedy takes {model.tokenizer.decode([token])!r}")
     probabilities, kept = distribution(logits, cutaway.spec.Generation(temperature=1.0, top_p=0.9))
+    assert kept is not None  # top-p leaves some out, and says which are kept
     numbers = torch.rand(6, generator=torch.Generator().manual_seed(0))
     drawn = [kept[0, draw(probabilities, number[None])] for number in numbers]
     print(f"  top_p 0.9 keeps {int((probabilities > 0).sum())} tokens; six draws from them give")

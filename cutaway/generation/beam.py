@@ -109,7 +109,7 @@ class BeamSearch:
             ending = [n_new + 1 >= group.row.limit.n_tokens for group in self.going for _ in group.running]
             if any(ending):
                 mask = torch.tensor(ending, device=added.device)[:, None]
-                added = torch.where(mask, _only(added, int(options.end_forced_id)), added)
+                added = torch.where(mask, _only(added, options.end_forced_id), added)
         return added
 
     def _go_on(self, n_running: int) -> None:

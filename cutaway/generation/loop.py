@@ -139,7 +139,7 @@ class Stream:
         tokens = sampler.choose(logits)
         if end != "none":
             last = torch.tensor([n_new + 1 >= row.limit.n_tokens for row in rows], device=logits.device)
-            tokens = torch.where(last, int(end), tokens)
+            tokens = torch.where(last, end, tokens)
         return tokens
 
     def _beams(self, rows: list[Row]) -> Iterator[Token]:

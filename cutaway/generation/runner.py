@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from cutaway.generation.cache import Cache
 from cutaway.models.one_stack import OneStack
 from cutaway.parts.attention import MultiHead
+from cutaway.parts.block import Block
 from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.linear import Linear, joined
 from cutaway.parts.norms import RMSNorm, normed
 from cutaway.parts.positions import Rotary, Unplaced
-from cutaway.parts.residual import Stage
+from cutaway.parts.residual import Stage, norm_of, scale_of
 from cutaway.parts.slots import LayerCache
 from cutaway.parts.step import Given, Step
 from cutaway.tap import heard
@@ -41,8 +42,14 @@ class Runner:
         if type(model) is not OneStack or any(_touched(module) for module in model.modules()):
             return None
         room = _Room(model.embedding.table.weight)
-        blocks = [[_branch(stage, room) for stage in block.stages] for block in model.blocks]
-        return Runner(model, blocks) if all(all(block) for block in blocks) else None
+        blocks: list[list[Branch]] = []
+        for block in model.blocks:
+            assert isinstance(block, Block)
+            branches = [_branch(stage, room) for stage in block.stages]
+            blocks.append([branch for branch in branches if branch is not None])
+            if len(blocks[-1]) < len(branches):
+                return None
+        return Runner(model, blocks)
 
     def fits(self, ids: Int[Tensor, "B T"]) -> bool:
         """Whether these ids are one token of one row on a processor, and nobody listens."""
@@ -77,26 +84,30 @@ def _touched(module: nn.Module) -> bool:
 def _branch(stage: Stage, room: _Room) -> Branch | None:
     part = stage.parts[0]
     plain = len(stage.parts) == 1 and stage.adds and not stage.from_normed and stage.scale == 1.0
-    if not plain or part.residual_scale is not None or part.norm_out is not None or part.norm_sum is not None:
+    after = [norm_of(part, "norm_out"), norm_of(part, "norm_sum"), scale_of(part)]
+    if not plain or any(each is not None for each in after):
         return None
-    kind = {MultiHead: _Heads, Gated: _Gated, Dense: _Dense}.get(type(part))
-    return kind(part, room) if kind is not None and kind.plain(part) else None
+    if type(part) is MultiHead and _Heads.plain(part):
+        return _Heads(part, room)
+    if type(part) is Gated and _Gated.plain(part):
+        return _Gated(part, room)
+    return _Dense(part, room) if type(part) is Dense else None
 
 
 class _Heads:
     def __init__(self, part: MultiHead, room: _Room) -> None:
         n, n_kv, width = part.n_heads, part.n_kv_heads, len(part.q_proj.weight) // part.n_heads
         self.norm, self.add, self.scale = _norms(part), _adding(part.o_proj), part.scoring.scale
-        self.mask, self.view_key, self.placing, self.width = part.mask, part.view_key, part.placing, width
+        self.mask, self.view_key, self.width = part.mask, part.view_key, width
         image = room("image", (n + n_kv) * width + len(part.v_proj.weight))
         self.project = _into(image, part.q_proj, part.k_proj, part.v_proj)
         q_k, self.v = (
             image[: (n + n_kv) * width].view(n + n_kv, width),
             image[(n + n_kv) * width :].view(1, n_kv, 1, -1),
         )
-        self.rotates = type(part.placing) is Rotary
+        self.rotary = part.placing if isinstance(part.placing, Rotary) else None
         self.q_k = q_k
-        self.turned = room("turned", q_k.numel()).view_as(q_k) if self.rotates else q_k
+        self.turned = room("turned", q_k.numel()).view_as(q_k) if self.rotary is not None else q_k
         self.q, self.k = self.turned[:n].view(1, n_kv, -1, width), self.turned[n:].view(1, n_kv, 1, width)
 
     @staticmethod
@@ -106,8 +117,8 @@ class _Heads:
 
     def __call__(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         self.project(self.norm(x))
-        if self.rotates:
-            torch.mm(self.q_k, self.placing.matrix(step, self.width), out=self.turned)
+        if self.rotary is not None:
+            torch.mm(self.q_k, self.rotary.matrix(step, self.width), out=self.turned)
         keys, values = cache.extend(self.k, self.v)
         allowed = step.view(self.view_key, self.mask, cache.layout).allowed
         z = F.scaled_dot_product_attention(self.q, keys, values, allowed, scale=self.scale)
@@ -136,17 +147,13 @@ class _Dense:
         self.image = room("image", len(part.up_proj.weight))
         self.project = _into(self.image, part.up_proj)
 
-    @staticmethod
-    def plain(part: Dense) -> bool:
-        return True
-
     def __call__(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         self.project(self.norm(x))
         return self.add(x, self.activation(self.image))
 
 
 def _norms(part: nn.Module) -> Row:
-    both = [_norm(norm) for norm in (part.norm, part.norm_in) if norm is not None]
+    both = [_norm(norm) for norm in (norm_of(part, "norm"), norm_of(part, "norm_in")) if norm is not None]
     if len(both) == 1:
         return both[0]
     return (lambda x: both[1](both[0](x))) if both else (lambda x: x)

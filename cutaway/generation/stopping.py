@@ -85,7 +85,7 @@ def room(n_prompt: int, options: spec.Generation, context: int | str, index: int
 
     Raises InputError for a prompt without room for one more, or where nothing at all sets an end.
     """
-    asked = None if options.max_tokens == "context" else int(options.max_tokens)
+    asked = None if options.max_tokens == "context" else options.max_tokens
     if context == "unlimited":
         if asked is None:
             raise InputError("max_tokens: the model's context is unlimited, so nothing sets an end; give a number")

@@ -20,10 +20,12 @@ from cutaway.parts.embedding import Table, TokenEmbedding
 from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.head import ClassHead, TokenHead, Transform, VectorHead
 from cutaway.parts.latent_attention import Latent
+from cutaway.parts.linear import Linear
 from cutaway.parts.moe import MixtureOfExperts
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.positions import Alibi, Buckets, BucketTable, Rotary, Unplaced
 from cutaway.parts.residual import Stage, attach
+from cutaway.spec.head import Head
 
 TOGETHER: dict[type, tuple[str, ...]] = {
     MultiHead: ("q_proj", "k_proj", "v_proj"), Gated: ("gate_proj", "up_proj"),
@@ -55,7 +57,9 @@ class Builder:
         for record in records:
             for branch in record.branches:
                 if isinstance(branch.part, spec.MultiHead) and branch.part.share_kv != "none":
-                    blocks[branch.part.share_kv].attn.lends = branch.part.share_kv
+                    lender = blocks[branch.part.share_kv].get_submodule("attn")
+                    assert isinstance(lender, MultiHead)
+                    lender.lends = branch.part.share_kv
         return blocks
 
     def block(self, record: spec.Block) -> Block:
@@ -77,7 +81,7 @@ class Builder:
 
     def part(self, part: object) -> nn.Module:
         """The module of a part, without the norms around it."""
-        d, hidden = self.d_model, self.dropout.hidden
+        d = self.d_model
         match part:
             case spec.MultiHead():
                 n = spec.sizes(part, d)
@@ -92,15 +96,18 @@ class Builder:
                 placing = self._placing(part.positions, part.rope_dim, part.n_heads)
                 kv_norm = build_norm(part.kv_norm, part.kv_rank)
                 return Latent(part, d, placing, q_norm, kv_norm, self.dropout.attention)
-            case spec.Dense():
-                return Dense(part, d, hidden)
-            case spec.Gated():
-                return Gated(part, d, hidden)
+            case spec.Dense() | spec.Gated():
+                return self._network(part)
             case spec.MixtureOfExperts():
-                experts = [self.part(part.expert) for _ in range(part.n_experts)]
-                shared = self.part(part.shared.expert) if isinstance(part.shared, spec.SharedExpert) else None
+                experts = [self._network(part.expert) for _ in range(part.n_experts)]
+                shared = self._network(part.shared.expert) if isinstance(part.shared, spec.SharedExpert) else None
                 return MixtureOfExperts(part, d, experts, shared)
         return NoBranch()
+
+    def _network(self, part: spec.Dense | spec.Gated) -> Dense | Gated:
+        if isinstance(part, spec.Dense):
+            return Dense(part, self.d_model, self.dropout.hidden)
+        return Gated(part, self.d_model, self.dropout.hidden)
 
     def _placing(self, record: object, head_dim: int, n_heads: int) -> Placing:
         match record:
@@ -129,8 +136,8 @@ def side_by_side(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     """Unfilled memory for weights that are used together, by name: what is put there is multiplied as one matrix."""
     places: dict[str, Tensor] = {}
     for path, module in model.named_modules():
-        children = dict(module.named_children())
-        maps = {name: children[name].weight for name in TOGETHER.get(type(module), ()) if name in children}
+        names = TOGETHER.get(type(module), ())
+        maps = {name: each.weight for name, each in module.named_children() if name in names and type(each) is Linear}
         if maps:
             rows = [len(weight) for weight in maps.values()]
             one = torch.empty(sum(rows), next(iter(maps.values())).shape[1], dtype=dtype)
@@ -147,7 +154,7 @@ def build_embedding(
     return TokenEmbedding(record, d_model, vocab_size, norm, dropout, shared)
 
 
-def build_head(record: object, d_model: int, vocab_size: int, table: Table) -> nn.Module:
+def build_head(record: Head, d_model: int, vocab_size: int, table: Table) -> nn.Module:
     """The module of a head; a tied one reads `table`."""
     transform = build_transform(record.transform, d_model)
     match record:

@@ -63,25 +63,32 @@ class TokenEmbedding(nn.Module):
         if self.factor != 1.0:
             x = x * torch.tensor(self.factor, dtype=x.dtype)  # rounded to the model's dtype, as Gemma was trained
         if self.record.projection == "before_positions":
-            x = self.projection(x)
+            x = self._projected(x)
         if self.types is not None:
             x = x + self.types(torch.zeros_like(ids) if types is None else types)
         if not isinstance(self.record.positions, spec.NoPositions):
             x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
         x = F.dropout(normed(self.norm, x), self.dropout, self.training)
-        return self.projection(x) if self.record.projection == "after_norm" else x
+        return self._projected(x) if self.record.projection == "after_norm" else x
+
+    def _projected(self, x: Tensor) -> Tensor:
+        assert self.projection is not None
+        return self.projection(x)
 
     def _position(self, ids: Tensor, step: Step) -> Tensor:
         record = self.record.positions
+        assert not isinstance(record, spec.NoPositions)
         row = position_rows(record, ids, step)
         if isinstance(record, spec.Sinusoidal):
             return sinusoids(record, row, self.width, step.dtype)
-        if row.numel() and int(row.max()) >= len(self.positions.weight):
+        assert self.positions is not None
+        n_rows = len(self.positions.weight)
+        if row.numel() and int(row.max()) >= n_rows:
             row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
-        if row.numel() and int(row.max()) >= len(self.positions.weight):
+        if row.numel() and int(row.max()) >= n_rows:
             raise InputError(
                 f"positions: token {int(row.max()) - record.offset + 1} of a row, but the model has learned "
-                f"{len(self.positions.weight) - record.offset} positions; shorten the text"
+                f"{n_rows - record.offset} positions; shorten the text"
             )
         return self.positions(row)
 

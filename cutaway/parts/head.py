@@ -57,7 +57,9 @@ class TokenHead(nn.Module):
         h = h * self.input_factor if self.input_factor != 1.0 else h
         h = h if self.transform is None else self.transform(h)
         table = self.tied[0]
-        logits = product(h, self.weight if table is None else table.weight, self.bias)
+        matrix = self.weight if table is None else table.weight
+        assert matrix is not None
+        logits = product(h, matrix, self.bias)
         logits = logits * self.logit_factor if self.logit_factor != 1.0 else logits
         return tap(self, "logits", soft_cap(logits, self.soft_cap))
 

@@ -93,13 +93,13 @@ def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View,
 def _weights(scores: Tensor, sinks: Tensor | None) -> Tensor:
     """softmax over the keys, in float32 at least; a row without a single key gets 0, not NaN."""
     wide = scores if scores.dtype == torch.float64 else scores.float()
-    top = wide.amax(-1, keepdim=True)
+    top, sink = wide.amax(-1, keepdim=True), None
     if sinks is not None:
         sink = sinks.to(wide.dtype)[:, None, None].expand(*wide.shape[:-1], 1)
         top = torch.maximum(top, sink)
     top = top.masked_fill(top == -torch.inf, 0.0).detach()
     powers = (wide - top).exp()
     total = powers.sum(-1, keepdim=True)
-    if sinks is not None:
+    if sink is not None:
         total = total + (sink - top).exp()
     return powers / total.masked_fill(total == 0, 1.0)

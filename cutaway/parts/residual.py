@@ -30,18 +30,19 @@ class Stage:
 
     def __call__(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         first = self.parts[0]
-        h = normed(first.norm, x)
-        total = (h if self.from_normed else x) if self.adds else None
-        for part in self.parts:
-            update = self._update(part, h, step, cache)
-            total = update if total is None else total + update
-        return normed(first.norm_sum, total)
+        h = normed(norm_of(first, "norm"), x)
+        updates = [self._update(part, h, step, cache) for part in self.parts]
+        total = (h if self.from_normed else x) if self.adds else updates.pop(0)
+        for update in updates:
+            total = total + update
+        return normed(norm_of(first, "norm_sum"), total)
 
     def _update(self, part: nn.Module, h: Tensor, step: Step, cache: LayerCache | None) -> Tensor:
-        inner = tap(part, "in", normed(part.norm_in, h))
-        update = normed(part.norm_out, tap(part, "out", part(inner, step, cache)))
-        if part.residual_scale is not None:
-            update = update * part.residual_scale
+        inner = tap(part, "in", normed(norm_of(part, "norm_in"), h))
+        update = normed(norm_of(part, "norm_out"), tap(part, "out", part(inner, step, cache)))
+        learned = scale_of(part)
+        if learned is not None:
+            update = update * learned
         elif self.scale != 1.0:
             update = update * self.scale
         if self.dropout and part.training:
@@ -56,3 +57,13 @@ def attach(part: nn.Module, scale: float | str, d_model: int, **norms: nn.Module
     shape = {"scalar": (1,), "channel": (d_model,)}.get(scale) if isinstance(scale, str) else None
     part.register_parameter("residual_scale", None if shape is None else nn.Parameter(torch.ones(shape)))
     return part
+
+
+def norm_of(part: nn.Module, name: str) -> nn.Module | None:
+    """The norm that hangs on a part under a name; a part that begins no stage has no `norm` and `norm_sum`."""
+    return part._modules[name]
+
+
+def scale_of(part: nn.Module) -> Tensor | None:
+    """The learned scale of a branch."""
+    return part._parameters["residual_scale"]

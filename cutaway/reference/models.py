@@ -156,10 +156,10 @@ def _embedding(record: spec.TokenEmbedding, weights: Weights, table: Array, call
     return attention.project(x, weights, "projection") if record.projection == "after_norm" else x
 
 
-def _absolute(record: Any, weights: Weights, width: int, call: Call) -> ArrayLike:
+def _absolute(record: Any, weights: Weights, width: int, call: Call) -> Array:
     """What is added to the embedding: rows of sinusoids or of a learned table, [B, T, width]."""
     if isinstance(record, spec.NoPositions):
-        return 0.0
+        return np.zeros(width)
     pad, owners = -1, call.given.owners
     match record.counted:
         case spec.ByColumn() if owners is None:

@@ -21,7 +21,7 @@ class Branch:
     part: Function
     norm_in: Function = identity
     norm_out: Function = identity
-    scale: ArrayLike = 1.0
+    scale: float | Array = 1.0
 
 
 @dataclass(frozen=True)
