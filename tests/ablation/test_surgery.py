@@ -261,10 +261,11 @@ def test_every_part_of_any_model_can_be_removed_and_is_then_gone(index):
 
 def test_what_is_left_is_saved_and_loaded(model, tmp_path):
     from cutaway.checkpoints import native
+    from cutaway.checkpoints.opened import open_checkpoint
 
     left = remove(model, "blocks.0.attn.head.1", "mask", "positions")
     native.save(left, tmp_path)
-    again, _ = native.load(tmp_path, dtype=torch.float64)
+    again = open_checkpoint(tmp_path).load(torch.float64)
     with torch.no_grad():
         assert torch.equal(again(IDS), left(IDS))
 
