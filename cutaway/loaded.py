@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cutaway.tokenizers.tokenizer import Tokenizer
 __all__ = ["Loaded", "load"]
 
 
-@dataclass
+@dataclass(repr=False)
 class Loaded:
     """A model ready to run; `tokenizer` is None where the checkpoint has none, and ids are then given and returned.
 
@@ -50,6 +51,16 @@ class Loaded:
     @property
     def spec(self) -> Model:
         return self.model.spec
+
+    def __repr__(self) -> str:
+        return f"{self._told()}\n{self.model!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(self._told())}</div>{self.model._repr_html_()}"
+
+    def _told(self) -> str:
+        words = "no tokenizer" if self.tokenizer is None else f"a tokenizer of {self.tokenizer.vocab_size:,} tokens"
+        return f"{self.path}, {words}"
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Logits of ids [B T]."""

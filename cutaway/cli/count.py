@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from cutaway import spec
-from cutaway.cli.output import console, print_json, print_table, scaled
+from cutaway.cli.output import console, print_json, print_table
 from cutaway.errors import InputError
 from cutaway.spec.count import Count, PartCount
+from cutaway.spec.words import scaled
 
 COLUMNS = ("part", "parameters", "weights", "cache", "kept", "forward", "backward")
 

@@ -9,12 +9,13 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
-from cutaway.cli.output import console, print_table, scaled
+from cutaway.cli.output import console, print_table
 from cutaway.loaded import Loaded
 from cutaway.models import EncoderDecoder
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Given
 from cutaway.spec.count import count
+from cutaway.spec.words import scaled
 from cutaway.tap import listening
 
 GUESSES = 5

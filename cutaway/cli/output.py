@@ -38,15 +38,6 @@ def print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], left:
         console.print("  ".join(cells).rstrip(), style=style, markup=False, soft_wrap=True)
 
 
-def scaled(n: float, unit: str) -> str:
-    """538 MB, 46.1 kB, 12 B: three digits and a decimal prefix."""
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if n >= 0.9995 * size:
-            x = n / size
-            return f"{x:,.{2 if x < 9.995 else 1 if x < 99.95 else 0}f} {prefix}{unit}"
-    return f"{n:.0f} {unit}".rstrip()
-
-
 def change(before: float, after: float) -> str:
     """The change in percent, or how many times where it is more than double."""
     if before == after or not before or not after:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from itertools import groupby
-from typing import Any
 
 from rich.markup import escape
 from rich.syntax import Syntax
@@ -13,12 +11,11 @@ from rich.tree import Tree
 from cutaway import spec
 from cutaway.checkpoints.pull import KNOWN, find
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import change, console, print_entry, print_json, scaled
+from cutaway.cli.output import change, console, print_entry, print_json
 from cutaway.cli.verify import state_words, verified_models
-from cutaway.spec import words
-from cutaway.spec.facts import block_facts, compared
+from cutaway.spec.facts import compared
+from cutaway.spec.outline import Entry, outline
 from cutaway.spec.source import source
-from cutaway.spec.weights import part_weights
 
 TOKENS = 1024
 
@@ -31,62 +28,21 @@ def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:
         shapes = {path: list(shape) for path, shape in spec.weights(record).items()}
         print_json({"spec": record.plain(), "parameters": cost.parameters, "shapes": shapes})
         return
-    kind = spec.facts.KINDS[record.kind]
-    tree = Tree(f"[bold]{escape(record.name or name)}[/]: {kind}, {cost.parameters:,} parameters, "
-                f"{scaled(cost.weight_bytes, 'B')} in float32")  # fmt: skip
-    grow = _Grow(record, {part.path: part for part in cost.parts})
-    for prefix, stack in spec.stacks(record).items():
-        grow.stack(tree.add(f"[bold]{prefix.rstrip('.')}[/]") if prefix else tree, prefix, stack)
-    grow.part(tree, "head", words.head(record.head))
+    whole = outline(record)
+    tree = Tree(f"[bold]{escape(record.name or name)}[/]: {whole.figures}")
+    for each in whole.inner:
+        _grow(tree, each)
     console.print(tree)
 
 
-class _Grow:
-    """Adds the parts of a model to a tree."""
-
-    def __init__(self, record: spec.Model, costs: dict[str, Any]) -> None:
-        self.record, self.costs, self.held = record, costs, part_weights(record)
-
-    def stack(self, tree: Tree, prefix: str, stack: Any) -> None:
-        said = words.embedding(stack.embedding, self.record.d_model)
-        norm, places = said["embedding norm"], said["positions"]
-        text = words.joined(said["embedding"], places, "" if norm == "none" else norm)
-        self.part(tree, f"{prefix}embedding", text)
-        for _, run in groupby(enumerate(stack.blocks), key=lambda pair: pair[1]):
-            self.blocks(tree, prefix, list(run))
-        if self.held[f"{prefix}relative_bias"]:
-            self.part(tree, f"{prefix}relative_bias", "the table of T5 biases that all layers read")
-        self.part(tree, f"{prefix}final_norm", words.norm(stack.final_norm))
-
-    def blocks(self, tree: Tree, prefix: str, run: list[tuple[int, spec.Block]]) -> None:
-        (first, block), times = run[0], len(run)
-        paths = [f"{prefix}blocks.{first}.{branch.name}" for branch in block.branches]
-        each = sum(self.costs[path].parameters for path in paths)
-        label = f"blocks {first} to {run[-1][0]}, alike: {each:,} each" if times > 1 else f"block {first}: {each:,}"
-        facts = block_facts(block, self.record.d_model)
-        norms = "no norms" if facts["norm"] == "none" else f"{facts['norm']} {facts['norm placement']}"
-        told = "" if facts["residual"] == "x + the branch" else f"residual {facts['residual']}"
-        node = tree.add(f"{label}\n[dim]{escape(words.joined(facts['order'], norms, told))}[/]")
-        for path, branch in zip(paths, block.branches, strict=True):
-            self.part(node, path, words.part(branch.part, self.record.d_model))
-
-    def part(self, tree: Tree, path: str, text: str) -> None:
-        """One part: its parameters and cost, what it is, and its weights by shape."""
-        cost, name = self.costs[path], path.rsplit(".", 1)[-1]
-        work = [f"{scaled(cost.forward_flops / TOKENS, 'FLOP')} a token"] if cost.forward_flops else []
-        work += [f"{cost.cache_bytes_per_token:,.0f} bytes of cache a token"] if cost.cache_bytes_per_token else []
-        lines = [", ".join([f"[bold]{name}[/]  {cost.parameters:,}", *work]), escape(text)]
-        shapes = _shapes(self.held[path])
-        tree.add("\n".join([*lines, *([f"[dim]{shapes}[/]"] if shapes else [])]))
-
-
-def _shapes(held: dict[str, tuple[int, ...]]) -> str:
-    """Weights by shape in one line, those of experts once."""
-    alike = {name: shape for name, shape in held.items() if not name.startswith("experts.") or ".0." in name}
-    return ", ".join(
-        f"{name.removesuffix('.weight').replace('experts.0.', 'experts.*.')} {'×'.join(map(str, shape))}"
-        for name, shape in alike.items()
-    )
+def _grow(tree: Tree, entry: Entry) -> None:
+    """Add a part and what is in it."""
+    blocks = entry.name.startswith("block")
+    head = f"{entry.name}: {entry.figures}" if blocks else f"[bold]{entry.name}[/]  {entry.figures}".rstrip()
+    text, shapes = escape(entry.text), f"[dim]{entry.shapes}[/]" if entry.shapes else ""
+    node = tree.add("\n".join(filter(None, [head, f"[dim]{text}[/]" if blocks and text else text, shapes])))
+    for each in entry.inner:
+        _grow(node, each)
 
 
 def show_code(name: str, sets: dict[str, str], as_json: bool) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from cutaway import spec
 from cutaway.models.inputs import check_memory
 from cutaway.models.one_stack import NOTHING
+from cutaway.models.shown import shown
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
@@ -43,3 +44,9 @@ class EncoderDecoder(nn.Module):
         h = self.decoder.run(step, given, cache)
         rows = slice(-1, None) if last else slice(None)
         return self.head(h[:, rows], step.only(rows) if last else step)
+
+    def __repr__(self) -> str:
+        return str(shown(self, self.spec))
+
+    def _repr_html_(self) -> str:
+        return shown(self, self.spec)._repr_html_()

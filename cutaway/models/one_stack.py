@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
+from cutaway.models.shown import shown
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
@@ -34,3 +35,9 @@ class OneStack(Stack):
     def hidden(self, ids: Int[Tensor, "B T"], given: Given = NOTHING) -> Float[Tensor, "B T D"]:
         """The states after the final norm."""
         return self.run(self.begin(ids, given, None), given)
+
+    def __repr__(self) -> str:
+        return str(shown(self, self.spec))
+
+    def _repr_html_(self) -> str:
+        return shown(self, self.spec)._repr_html_()

@@ -28,7 +28,22 @@ class Dropout(Record):
     hidden: Rate = 0.0
 
 
-class _OneStack(Record):
+class _Whole(Record):
+    """A model shows itself as an outline of its parts."""
+
+    def __str__(self) -> str:
+        return str(self._outline())
+
+    def _repr_html_(self) -> str:
+        return self._outline()._repr_html_()
+
+    def _outline(self) -> Any:
+        from cutaway.spec.outline import outline
+
+        return outline(self)
+
+
+class _OneStack(_Whole):
     name: str = ""
     d_model: Count
     vocab_size: Count
@@ -81,7 +96,7 @@ class Side(Record):
         return expand(self.layers)
 
 
-class EncoderDecoder(Record):
+class EncoderDecoder(_Whole):
     """An encoder reads the source; a decoder writes the target and looks at it through cross-attention.
 
     `shared_embedding`: both sides read one table, which the encoder owns: `encoder.embedding.tokens`.

@@ -35,6 +35,15 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
+def scaled(n: float, unit: str) -> str:
+    """538 MB, 46.1 kB, 12 B: three digits and a decimal prefix."""
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= 0.9995 * size:
+            x = n / size
+            return f"{x:,.{2 if x < 9.995 else 1 if x < 99.95 else 0}f} {prefix}{unit}"
+    return f"{n:.0f} {unit}".rstrip()
+
+
 def joined(*parts: str) -> str:
     """What is said, with commas between."""
     return ", ".join(part for part in parts if part)

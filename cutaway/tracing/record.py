@@ -19,6 +19,7 @@ from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
 from cutaway.tap import listening, matcher
 from cutaway.tracing.names import describe, ours
+from cutaway.tracing.tables import Table
 
 META = "cutaway.recording"
 
@@ -127,6 +128,26 @@ class Recording:
         """Whether each step has all tokens so far, not its own alone: latent attention rebuilds its keys and values."""
         columns = self.taken.get(f"{self._found(name)[0].partition('blocks.')[0]}positions", [])
         return len(lengths) > 1 and lengths == list(accumulate(step.shape[1] for step in columns))
+
+    def table(self) -> Table:
+        """What was recorded: each name with its axes, the shape of each step, type and size in memory."""
+        rows = []
+        for name in self.names:
+            steps = self.taken[name]
+            shapes = [" × ".join(map(str, step.shape)) for step in steps]
+            told = shapes[0] if len(set(shapes)) == 1 else f"{shapes[0]} to {shapes[-1]}"
+            letters = "reduced" if self.reduced else describe(name).letters
+            dtype = str(steps[0].dtype).removeprefix("torch.")
+            rows.append((name, letters, told, len(steps), dtype, sum(step.nbytes for step in steps)))
+        size = sum(row[-1] for row in rows)
+        columns = ("tap", "axes", "shape", "steps", "type", "bytes")
+        return Table("Recording", columns, rows, f"{len(rows)} taps, {size:,} bytes")
+
+    def __repr__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
     def gradient(self, name: str) -> Tensor:
         """d loss / d tensor after `backward`; raises InputError where there is none."""

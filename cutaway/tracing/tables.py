@@ -12,6 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 BLUE, RED = "37 99 235", "220 38 38"
+WORD = "padding:.1em .6em;text-align:left;white-space:pre"
+NUMBER = "padding:.1em .6em;text-align:right;font-variant-numeric:tabular-nums"
+"""Styles of cells stand on them, since a notebook has no style sheet of ours."""
+CAPTION = "<caption style='text-align:left;font-weight:600'>"
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,18 @@ class Table:
         return "\n".join([self.title, *body, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th scope=col>{escape(name)}</th>" for name in self.columns)
+        head = "".join(f"<th scope=col style='{WORD}'>{escape(name)}</th>" for name in self.columns)
         most = {i: max((abs(row[i]) for row in self.rows), default=0.0) or 1.0 for i in self.heat}
         body = "".join(f"<tr>{self._cells(row, most)}</tr>" for row in self.rows)
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
+        return f"<table>{CAPTION}{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
 
     def _cells(self, row: Sequence[Any], most: dict[int, float]) -> str:
         cells = []
         for i, cell in enumerate(row):
-            style = _shade(cell / most[i]) if i in most else ""
-            kind = " class=number" if isinstance(cell, (int, float)) else ""
-            cells.append(f"<td{kind}{style}>{escape(shown(cell))}</td>")
+            style = NUMBER if isinstance(cell, (int, float)) else WORD
+            shade = _shade(cell / most[i]) if i in most else ""
+            cells.append(f"<td style='{style}{shade}'>{escape(shown(cell))}</td>")
         return "".join(cells)
 
 
@@ -132,14 +136,14 @@ class Grid:
         body = []
         for i, (name, row) in enumerate(zip(self.rows, self.values.tolist(), strict=True)):
             cells = "".join(self._cell(x, most, self.words[i][j] if self.words else "") for j, x in enumerate(row))
-            body.append(f"<tr><th scope=row>{escape(name)}</th>{cells}</tr>")
+            body.append(f"<tr><th scope=row style='{WORD}'>{escape(name)}</th>{cells}</tr>")
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table><caption>{escape(self.title)}</caption><tr><th></th>{head}</tr>{''.join(body)}</table>{note}"
+        return f"<table>{CAPTION}{escape(self.title)}</caption><tr><th></th>{head}</tr>{''.join(body)}</table>{note}"
 
     def _cell(self, x: float, most: float, word: str) -> str:
         if math.isnan(x):
             return "<td></td>"
-        return f"<td class=number{_shade(x / most)} title='{x:.4g}'>{escape(word or fixed(x))}</td>"
+        return f"<td style='{NUMBER}{_shade(x / most)}' title='{x:.4g}'>{escape(word or fixed(x))}</td>"
 
 
 Part = Table | Grid
@@ -147,7 +151,7 @@ Part = Table | Grid
 
 def _shade(share: float) -> str:
     """The colour of a cell: blue above zero, red below, paler the smaller."""
-    return f" style='background:rgb({BLUE if share >= 0 else RED} / {0.6 * abs(share):.2f})'"
+    return f";background:rgb({BLUE if share >= 0 else RED} / {0.6 * abs(share):.2f})"
 
 
 def fixed(x: float) -> str:
@@ -174,7 +178,6 @@ table { border-collapse: collapse; margin: 1.5rem 0; display: block; overflow-x:
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; white-space: nowrap; }
 th, td { padding: .15rem .6rem; text-align: left; white-space: pre; border-bottom: 1px solid rgb(128 128 128 / .25); }
 p { white-space: pre-line; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 

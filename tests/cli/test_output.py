@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from cutaway import spec
-from cutaway.cli import output
 from cutaway.cli.app import app, specs
 
 QUICK = [
@@ -112,4 +111,4 @@ def test_count_is_the_sum_of_its_parts_and_predicts(cutaway):
     ("n", "said"), [(12, "12 B"), (999.6, "1.00 kB"), (46080, "46.1 kB"), (538060032, "538 MB"), (1e12, "1.00 TB")]
 )
 def test_numbers_have_three_digits(n, said):
-    assert output.scaled(n, "B") == said
+    assert spec.words.scaled(n, "B") == said
