@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, TypeAdapter
 
@@ -40,7 +40,7 @@ class _Whole(Record):
     def _outline(self) -> Any:
         from cutaway.spec.outline import outline
 
-        return outline(self)
+        return outline(cast("Model", self))
 
 
 class _OneStack(_Whole):
