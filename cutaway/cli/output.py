@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -36,6 +37,22 @@ def print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], left:
         cells = (cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths)))
         style = "bold" if number == 0 or (total and number == len(lines) - 1) else None
         console.print("  ".join(cells).rstrip(), style=style, markup=False, soft_wrap=True)
+
+
+def busy(what: str) -> AbstractContextManager[Any]:
+    """A sign of life on a terminal while it lasts."""
+    return errors.status(what) if errors.is_terminal else nullcontext()
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal while it lasts; what is given is called with how much is done, of how much."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def change(before: float, after: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ from cutaway.tracing.record import Recording, record
 from cutaway.tracing.tables import Grid, Table
 
 NOTHING = Given()
+Translate = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ class Lens:
         return (at > at[:, token, None]).sum(-1)
 
 
-def logit_lens(model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Lens:
+def logit_lens(
+    model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING, translate: Translate = lambda depth, x: x
+) -> Lens:
     """softmax(head(final_norm(stream))) after the embedding and after each block, of one text.
+
+    `translate(depth, stream)` is read out instead of the stream, depth 0 being the embedding (`tuned`).
 
     Raises InputError for a model that gives no token's logits, and for more than one row.
 
@@ -71,6 +77,7 @@ def logit_lens(model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING
         model(ids, given)
         states = [run[name] for name in run.names]
         step = side.begin(ids, given, None)
+        states = [translate(depth, state) for depth, state in enumerate(states)]
         logits = [model.head(normed(side.final_norm, state), step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))

@@ -25,28 +25,29 @@ from cutaway.tracing.tables import Grid
 
 T = TypeVar("T")
 What = Literal["stream", "attn", "cross", "ffn", "head"]
-ROWS = 512
-"""Tokens that are computed at a time."""
+TOKENS = 512
+"""How many are computed at a time."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The logit of the token `right` less that of `wrong`, after the token at `position`."""
+    """The logit of the token `right` after the token at `position`, less that of `wrong` where one is given."""
 
     right: int
-    wrong: int
+    wrong: int | None = None
     position: int = -1
 
     def of(self, model: Transformer, prompt: Prompt) -> Float[Tensor, " B"]:
         """Of each row. Raises InputError for a token or a position that is not there."""
         vocab_size, n = stack_of(model)[0].vocab_size, prompt.ids.shape[1]
-        if not (0 <= self.right < vocab_size and 0 <= self.wrong < vocab_size):
-            raise InputError(f"question: {self.right}, {self.wrong}: the vocabulary has the ids 0 to {vocab_size - 1}")
+        for token in (self.right, self.wrong):
+            if token is not None and not 0 <= token < vocab_size:
+                raise InputError(f"question: token {token}: the vocabulary has the ids 0 to {vocab_size - 1}")
         if not -n <= self.position < n:
             raise InputError(f"question: position {self.position}, but there are {n} tokens, 0 to {n - 1}")
         last = self.position in (-1, n - 1)
-        logits = prompt.run(model, last)[:, -1 if last else self.position]
-        return (logits[:, self.right] - logits[:, self.wrong]).double()
+        logits = prompt.run(model, last)[:, -1 if last else self.position].double()
+        return logits[:, self.right] - (0.0 if self.wrong is None else logits[:, self.wrong])
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,9 @@ def patched(
     return torch.cat(found)
 
 
-def chunks(items: Sequence[T], prompt: Prompt) -> list[Sequence[T]]:
-    """The items in batches of rows of a prompt that fit into memory."""
-    size = max(ROWS // max(prompt.ids.shape[1], 0 if prompt.source is None else prompt.source.shape[1]), 1)
+def chunks(items: Sequence[T], prompt: Prompt, n_tokens: int = TOKENS) -> list[Sequence[T]]:
+    """The items in batches: as many rows of a prompt as have `n_tokens` together."""
+    size = max(n_tokens // max(prompt.ids.shape[1], 0 if prompt.source is None else prompt.source.shape[1]), 1)
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 

@@ -124,7 +124,7 @@ def _bars(table: Table, axes: Any) -> None:
     rows = table.rows[:MOST_BARS]
     at = table.heat[0]
     values = [float(row[at]) for row in rows]
-    names = [_short("  ".join(shown(cell) for cell in row[:at]), 28) for row in rows]
+    names = [_end("  ".join(shown(cell) for cell in row[: min(at, 2)]), 32) for row in rows]
     places = list(range(len(rows)))
     axes.barh(places, values, color=[BLUE if value >= 0 else RED for value in values], height=0.75)
     axes.set_yticks(places, names)
@@ -154,3 +154,7 @@ def _lines(table: Table, axes: Any) -> None:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _end(text: str, most: int) -> str:
+    return text if len(text) <= most else "…" + text[1 - most :]

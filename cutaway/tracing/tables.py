@@ -15,7 +15,6 @@ BLUE, RED = "37 99 235", "220 38 38"
 WORD = "padding:.1em .6em;text-align:left;white-space:pre"
 NUMBER = "padding:.1em .6em;text-align:right;font-variant-numeric:tabular-nums"
 """Styles of cells stand on them, since a notebook has no style sheet of ours."""
-CAPTION = "<caption style='text-align:left;font-weight:600'>"
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Table:
     """Rows of words and numbers under column names; `heat`: the columns whose numbers are coloured by size in HTML.
 
     `chart`: what a picture shows of them: bars of the first heat column, lines of all heat columns over the rows, or
-    nothing. `grids`: heat maps that are the picture instead.
+    nothing. `grids`: heat maps that are the picture instead. `right`: columns of words that end at one line.
     """
 
     title: str
@@ -33,6 +32,7 @@ class Table:
     heat: tuple[int, ...] = field(default=())
     chart: Literal["none", "bars", "lines"] = "none"
     grids: tuple[Grid, ...] = ()
+    right: tuple[int, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As data: one mapping a row."""
@@ -48,7 +48,9 @@ class Table:
 
     def texts(self) -> list[tuple[str, ...]]:
         """Each cell as it is shown."""
-        return [tuple(shown(cell) for cell in row) for row in self.rows]
+        rows = [tuple(shown(cell) for cell in row) for row in self.rows]
+        widths = {i: max((len(row[i]) for row in rows), default=0) for i in self.right}
+        return [tuple(cell.rjust(widths.get(i, 0)) for i, cell in enumerate(row)) for row in rows]
 
     def __str__(self) -> str:
         lines = [self.columns, *self.texts()]
@@ -63,12 +65,12 @@ class Table:
         most = {i: max((abs(row[i]) for row in self.rows), default=0.0) or 1.0 for i in self.heat}
         body = "".join(f"<tr>{self._cells(row, most)}</tr>" for row in self.rows)
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table>{CAPTION}{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
+        return f"<p><b>{escape(self.title)}</b></p><table><tr>{head}</tr>{body}</table>{note}"
 
     def _cells(self, row: Sequence[Any], most: dict[int, float]) -> str:
         cells = []
         for i, cell in enumerate(row):
-            style = NUMBER if isinstance(cell, (int, float)) else WORD
+            style = NUMBER if isinstance(cell, (int, float)) or i in self.right else WORD
             shade = _shade(cell / most[i]) if i in most else ""
             cells.append(f"<td style='{style}{shade}'>{escape(shown(cell))}</td>")
         return "".join(cells)
@@ -138,7 +140,7 @@ class Grid:
             cells = "".join(self._cell(x, most, self.words[i][j] if self.words else "") for j, x in enumerate(row))
             body.append(f"<tr><th scope=row style='{WORD}'>{escape(name)}</th>{cells}</tr>")
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table>{CAPTION}{escape(self.title)}</caption><tr><th></th>{head}</tr>{''.join(body)}</table>{note}"
+        return f"<p><b>{escape(self.title)}</b></p><table><tr><th></th>{head}</tr>{''.join(body)}</table>{note}"
 
     def _cell(self, x: float, most: float, word: str) -> str:
         if math.isnan(x):
@@ -174,8 +176,7 @@ body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 div { display: flex; flex-wrap: wrap; gap: 1rem; }
 svg { flex: 0 1 auto; max-width: 100%; height: auto; margin: 1rem 0; }
 svg:not(:only-child) { max-width: calc(50% - .5rem); }
-table { border-collapse: collapse; margin: 1.5rem 0; display: block; overflow-x: auto; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem; white-space: nowrap; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
 th, td { padding: .15rem .6rem; text-align: left; white-space: pre; border-bottom: 1px solid rgb(128 128 128 / .25); }
 p { white-space: pre-line; }
 """

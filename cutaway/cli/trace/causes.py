@@ -48,6 +48,7 @@ def patch(
     :param encoder: in the encoder of an encoder-decoder
     :param position: after which token the answer is read; without it the mask, else the last
     """
+    from cutaway.cli.output import busy
     from cutaway.tracing.patching import Question, patch_sweep
 
     subject = Subject.of(model, reading)
@@ -56,7 +57,8 @@ def patch(
         subject.token("--right", right), subject.token("--wrong", wrong), subject.position(position, first)
     )
     side = "encoder" if encoder else ""
-    sweep = patch_sweep(subject.loaded.model, first, second, question, what, side)
+    with busy("patching"):
+        sweep = patch_sweep(subject.loaded.model, first, second, question, what, side)
     subject.tell("Activation patching", [sweep.grid()], out, f"{clean!r} into {corrupted!r}; {right!r} over {wrong!r}")
 
 
@@ -73,6 +75,7 @@ def paths(
     :param to: logits, a layer such as 20, or a head's input such as 20.3.q
     :param position: after which token the answer is read; without it the mask, else the last
     """
+    from cutaway.cli.output import busy
     from cutaway.tracing.patching import Question
     from cutaway.tracing.paths import Receiver, path_sweep
 
@@ -82,5 +85,40 @@ def paths(
     question = Question(
         subject.token("--right", right), subject.token("--wrong", wrong), subject.position(position, first)
     )
-    sweep = path_sweep(subject.loaded.model, first, second, question, receiver)
+    with busy("patching"):
+        sweep = path_sweep(subject.loaded.model, first, second, question, receiver)
     subject.tell("Path patching", [sweep.grid()], out, f"{clean!r} into {corrupted!r}; {right!r} over {wrong!r}")
+
+
+def gradients(
+    model: str, text: str, /, *, token: str = "", than: str = "", baseline: str = "mean", tolerance: float = 0.05,
+    most: int = 1024, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
+) -> None:  # fmt: skip
+    """What each token adds to the logit of the next one, by integrated gradients from a baseline.
+
+    :param token: whose logit, one token as text; without it the likeliest
+    :param than: a second token, whose logit is taken off
+    :param baseline: mean (of the table of embeddings), zero, or one token as text
+    :param tolerance: how far the sum may be off, as a share
+    :param most: gradients to take at most
+    :param position: at which token, counted from 0 or from the end as -1; without it the mask, else the last
+    """
+    import torch
+
+    from cutaway.cli.output import busy
+    from cutaway.tracing.gradients import integrated_gradients
+    from cutaway.tracing.lens import speaking
+    from cutaway.tracing.patching import Question
+
+    subject = Subject.of(model, reading)
+    prompt, loaded = subject.prompt(text), subject.loaded.model
+    speaking(loaded)
+    at = subject.position(position, prompt)
+    with torch.no_grad():
+        right = subject.token("--token", token) if token else int(prompt.run(loaded)[0, at].argmax())
+    wrong = subject.token("--than", than) if than else None
+    start = baseline if baseline in ("mean", "zero") else subject.token("--baseline", baseline)
+    with busy("integrating"):
+        found = integrated_gradients(loaded, prompt, Question(right, wrong, at), start, tolerance, most)
+    what = f"the logit of {subject.word(right)!r}" + ("" if wrong is None else f" less that of {subject.word(wrong)!r}")
+    subject.tell("Integrated gradients", [found.table(what)], out, repr(text))

@@ -23,6 +23,36 @@ def lens(
     subject.tell("Logit lens", [found.table(prompt, at, top)], out, repr(text))
 
 
+def tuned(
+    model: str, text: str, /, *, train: str, steps: int = 40, batch: int = 32, tokens: int = 2048, window: int = 64,
+    seed: int = 0, top: int = 5, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
+) -> None:  # fmt: skip
+    """The logit lens with a translator for each depth, trained first on a text; how much that helped is shown.
+
+    :param train: a text file; its last fifth is held out
+    :param steps: of training, for each depth
+    :param batch: tokens a step
+    :param tokens: how many of the file are read
+    :param window: tokens that the model reads at a time
+    :param seed: of the order of tokens
+    :param top: how many tokens a depth
+    :param position: at which token of the text, counted from 0 or from the end as -1
+    """
+    from itertools import islice
+
+    from cutaway.cli.output import progress
+    from cutaway.tracing.tuned import tune
+
+    subject = Subject.of(model, reading)
+    prompt = subject.prompt(text)
+    at = subject.position(position, prompt)
+    windows = list(islice(subject.windows(train, window), -(-tokens // max(window, 1))))
+    with progress("training translators") as report:
+        found = tune(subject.loaded.model, windows, steps, batch, seed, report)
+    said = found.read(subject.loaded.model, prompt.ids).table(prompt, at, top)
+    subject.tell("Tuned lens", [found.table(), said], out, repr(text))
+
+
 def loss(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
     """What each token of a text costs, in nats; with a masked model, each token masked in turn."""
     from cutaway import spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,6 +132,23 @@ class Subject:
         mask = None if words is None else words.special.get("mask")
         masked = isinstance(self.loaded.spec.head, spec.MaskedHead) and mask in numbers
         return numbers.index(mask) if masked else -1
+
+    def windows(self, path: str, size: int) -> Iterator[list[int]]:
+        """A text file as windows of ids, read as they are asked for; raises InputError for what is no text."""
+        from cutaway import spec
+        from cutaway.errors import InputError
+        from cutaway.tracing.neurons import windows_of
+
+        record = self.loaded.spec
+        stack = record.encoder if isinstance(record, spec.EncoderDecoder) else record
+        size = size if stack.context_length == "unlimited" else min(size, stack.context_length)
+        if size < 1:
+            raise InputError(f"--window {size}: give at least 1 token")
+        try:
+            with open(path, encoding="utf-8") as file:
+                yield from windows_of(file, lambda text: self._encoded(text, False), size)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read as text ({error}); give a UTF-8 file") from None
 
     def tell(self, title: str, parts: Sequence[Part], out: Out, about: str | None = None) -> None:
         """Print the answer, or write it into the files that were asked for."""

@@ -1,0 +1,29 @@
+"""What a neuron answers to."""
+
+from __future__ import annotations
+
+from cutaway.cli.trace.subject import Out, Reading, Subject
+
+
+def neuron(
+    model: str, /, *, text: str, layer: int, neuron: int, top: int = 20, window: int = 128,
+    reading: Reading = Reading(), out: Out = Out(),
+) -> None:  # fmt: skip
+    """The tokens of a text file at which a neuron's output is largest, in their context.
+
+    :param text: the file; it is read a piece at a time, so it may be long
+    :param layer: counted from 0
+    :param neuron: counted from 0
+    :param top: how many tokens
+    :param window: tokens that the model reads at a time
+    """
+    from cutaway.cli.output import busy
+    from cutaway.errors import InputError
+    from cutaway.tracing.neurons import top_activations
+
+    if top < 1:
+        raise InputError(f"--top {top}: give at least 1")
+    subject = Subject.of(model, reading)
+    with busy(f"reading {text}"):
+        found = top_activations(subject.loaded.model, subject.windows(text, window), layer, neuron, top)
+    subject.tell("Neuron", [found.table(subject.word)], out, text)

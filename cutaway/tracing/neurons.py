@@ -1,0 +1,133 @@
+"""What a neuron answers to: the tokens of a text at which its output is largest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TextIO
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Transformer
+from cutaway.tap import listening
+from cutaway.tracing.tables import Table
+
+BEFORE, AFTER = 8, 4
+"""Tokens of context that are kept around one."""
+
+
+@dataclass(frozen=True, order=True)
+class Hit:
+    """A neuron's output at one token, the `place`-th of the text; `before` and `after` are the ids around it."""
+
+    value: float
+    place: int
+    token: int
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The largest outputs of a neuron over a text, largest first, and its mean, range and share above 0 over all."""
+
+    layer: int
+    neuron: int
+    hits: tuple[Hit, ...]
+    n_tokens: int
+    mean: float
+    low: float
+    high: float
+    positive: float
+
+    def table(self, name: Callable[[int], str]) -> Table:
+        """A row a hit; `name`: the text of an id."""
+        rows = [
+            (_line(name, hit.before)[-32:], repr(name(hit.token)), _line(name, hit.after)[:18], hit.value)
+            for hit in self.hits
+        ]
+        note = (
+            f"{self.n_tokens:,} tokens: mean {self.mean:.3f}, {self.low:.3f} to {self.high:.3f}, "
+            f"above 0 at {100 * self.positive:.1f}%"
+        )
+        title = f"Layer {self.layer}, neuron {self.neuron}: tokens where it is largest"
+        return Table(title, ("before", "token", "after", "output"), rows, note, (3,), "bars", right=(0,))
+
+
+def top_activations(
+    model: Transformer, windows: Iterable[Sequence[int]], layer: int, neuron: int, top: int = 20
+) -> Activations:
+    """The `top` largest values of `ffn.hidden` of one neuron over windows of ids, each read afresh.
+
+    Only the hits are kept, so a text of any length can be read. Equal values: the earlier token first. An
+    encoder-decoder's neuron is its encoder's.
+
+    Raises InputError for a layer or neuron that is not there, a layer of experts, and a text without tokens.
+    """
+    stack, prefix = (model.encoder, "encoder.") if isinstance(model, EncoderDecoder) else (model, "")
+    if not 0 <= layer < len(stack.blocks):
+        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+    tap, largest = f"{prefix}blocks.{layer}.ffn.hidden", list[tuple[tuple[float, int], int, Hit]]()
+    total, positive, n, low, high, ties = 0.0, 0, 0, float("inf"), -float("inf"), count()
+    for window in windows:
+        values = _outputs(model, window, tap, neuron)
+        for at in values.topk(min(top, len(values))).indices.tolist():
+            hit = Hit(
+                float(values[at]), n + at, window[at], tuple(window[max(at - BEFORE, 0) : at]),
+                tuple(window[at + 1 : at + 1 + AFTER]),
+            )  # fmt: skip
+            heapq.heappush(largest, ((hit.value, -hit.place), next(ties), hit))
+            if len(largest) > top:
+                heapq.heappop(largest)
+        total, positive, n = total + float(values.sum()), positive + int((values > 0).sum()), n + len(values)
+        low, high = min(low, float(values.min())), max(high, float(values.max()))
+    if not n:
+        raise InputError("neuron: the text has no tokens; give one that has")
+    hits = tuple(hit for _, _, hit in sorted(largest, reverse=True))
+    return Activations(layer, neuron, hits, n, total / n, low, high, positive / n)
+
+
+def windows_of(
+    file: TextIO, encode: Callable[[str], list[int]], size: int, n_letters: int = 1 << 16
+) -> Iterator[list[int]]:
+    """A text file as windows of at most `size` ids. It is read a piece at a time, cut where a line or a word ends."""
+    rest = ""
+    while piece := file.read(n_letters):
+        rest += piece
+        cut = max(rest.rfind("\n"), rest.rfind(" "))
+        if cut <= 0 and len(rest) < 16 * n_letters:
+            continue  # within a word, unless it is no word at all
+        cut = cut if cut > 0 else len(rest)
+        yield from _cut(encode(rest[:cut]), size)
+        rest = rest[cut:]
+    yield from _cut(encode(rest), size) if rest else ()
+
+
+def _cut(ids: list[int], size: int) -> Iterator[list[int]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _outputs(model: Transformer, window: Sequence[int], tap: str, neuron: int) -> Tensor:
+    """The neuron's output at each token."""
+    heard: list[Tensor] = []
+
+    def hear(name: str, x: Tensor) -> None:
+        if not 0 <= neuron < x.shape[-1]:
+            raise InputError(f"neuron {neuron}: {tap} has neurons 0 to {x.shape[-1] - 1}")
+        heard.append(x[0, :, neuron].double())
+
+    ids = torch.tensor([list(window)])
+    with torch.no_grad(), listening(model, hear, tap):
+        model.encode(ids) if isinstance(model, EncoderDecoder) else model.hidden(ids)
+    if not heard:
+        raise InputError(f"{tap}: no such tap, since the layer has experts or no feed-forward network; choose another")
+    return heard[0]
+
+
+def _line(name: Callable[[int], str], ids: Sequence[int]) -> str:
+    """Tokens as one line of text."""
+    return "".join(name(i) for i in ids).replace("\n", "⏎").replace("\t", " ").replace("\r", "")
