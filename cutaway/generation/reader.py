@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -44,7 +45,11 @@ class Reader:
         self.by_length = any(isinstance(each, (spec.DynamicScaling, spec.LongRopeScaling)) for each in scalings)
         self.crossings = {each.original_length for each in scalings if isinstance(each, spec.LongRopeScaling)}
         self.given = Given(memory=memory)
-        self.runner = None if self.kind is None else Runner.of(model)
+
+    @cached_property
+    def runner(self) -> Runner | None:
+        """Made for the first token that is decoded: a prompt alone does without."""
+        return None if self.kind is None else Runner.of(self.model)
 
     def start(self) -> Float[Tensor, "B V"]:
         """Read every row from its beginning."""

@@ -41,8 +41,6 @@ def attend(
     dropout = scoring.dropout if module.training else 0.0
     if n_queries == 1 and n != n_kv:
         return _one_query(q, k, v, view, scoring.scale, dropout)
-    if n != n_kv:
-        k, v = (x.repeat_interleave(n // n_kv, dim=1) for x in (k, v))
     return _fused(q, k, v, view, scoring.scale, dropout)
 
 
@@ -68,7 +66,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: f
         if view.causal:
             future = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
             mask = mask.masked_fill(future, -torch.inf)
-    z = F.scaled_dot_product_attention(q, k, v, mask, dropout, view.causal and mask is None, scale=scale)
+    causal, grouped = view.causal and mask is None, q.shape[1] != k.shape[1]
+    z = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale, enable_gqa=grouped)
     return z if hidden is None else z.masked_fill(hidden, 0.0)
 
 
