@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -177,7 +178,7 @@ def _check_files(folder: Path) -> None:
     for path in [*folder.iterdir(), *folder.glob("*/*")]:
         if path.suffix not in READ:
             continue
-        if path.is_symlink() and not path.resolve().is_relative_to(allowed):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(allowed):
             raise CheckpointError(f"{path}: it is a link out of the folder; put the file itself there")
         most = MOST.get(path.name, MOST_OF_OTHERS)
         if path.suffix not in WEIGHTS and path.is_file() and (size := path.stat().st_size) > most:

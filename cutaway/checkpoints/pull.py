@@ -128,6 +128,14 @@ def located(name: str | Path, progress: Progress | None = None) -> Path:
     name = str(name)
     if name in KNOWN:
         return pull(name, progress)
+    if not name.strip():
+        raise CheckpointError("the model's name is empty; give a name, a folder or a file")
+    try:
+        os.stat(name)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass  # a name of the hub, or told where it is opened
+    except OSError as error:
+        raise CheckpointError(f"{name[:80]}: {error.strerror}; check the path") from None
     return hub.fetch(name) if hub.is_name(name) else Path(name)
 
 

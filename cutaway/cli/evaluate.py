@@ -15,6 +15,9 @@ from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
 
+MOST_BYTES = 64 << 20
+"""The longest text that is read."""
+
 
 def show_eval(name: str, file: str, as_json: bool) -> None:
     """Loss in nats a token, perplexity, bits a byte; windows of the model's context, each read afresh.
@@ -23,9 +26,7 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
     """
     text, loaded = read_text(file), load_model(name)
     _check_kind(loaded.spec, name)
-    ids, masked = loaded.encode(text), isinstance(loaded.spec.head, spec.MaskedHead)
-    if len(ids) < 2:
-        raise InputError(f"{file}: {len(ids)} tokens; at least 2 are needed to predict one")
+    ids, masked = tokens_of(text, loaded, file), isinstance(loaded.spec.head, spec.MaskedHead)
     total, scored, width = total_loss(loaded, ids)
     if not scored:
         raise InputError(f"{file}: no token of it can be predicted; give a longer text")
@@ -41,11 +42,23 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
 
 
 def read_text(file: str) -> str:
-    """A UTF-8 file; raises InputError for another."""
+    """A UTF-8 file; raises InputError for another, and for one without an end."""
     try:
-        return Path(file).read_text(encoding="utf-8")
+        with Path(file).open("rb") as source:
+            data = source.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise InputError(f"{file}: more than {MOST_BYTES >> 20} MiB; give a part of it")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read as text ({error}); give a UTF-8 file") from None
+
+
+def tokens_of(text: str, loaded: Loaded, file: str) -> list[int]:
+    """The tokens of a file's text; raises InputError where they are too few to predict one."""
+    ids = loaded.encode(text)
+    if len(ids) < 2:
+        raise InputError(f"{file}: {len(ids)} token{'s' * (len(ids) != 1)}; at least 2 are needed to predict one")
+    return ids
 
 
 def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:

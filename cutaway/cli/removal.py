@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.ablation.knobs import WITHOUT, choose, listed
 from cutaway.ablation.surgery import taken_out
-from cutaway.cli.evaluate import read_text, total_loss
+from cutaway.cli.evaluate import read_text, tokens_of, total_loss
 from cutaway.cli.models import spec_of
 from cutaway.cli.output import console, print_entry, print_json
 from cutaway.encoding import Rows, names, outputs, probabilities, vectors
@@ -90,9 +90,10 @@ class Removal:
 
     def _text(self, ids: list[int]) -> list[int]:
         """The tokens whose loss is measured."""
-        record, read = self.loaded.spec, self.loaded.encode(read_text(self.file)) if self.file else None
-        if read is not None and not isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)):
+        record = self.loaded.spec
+        if self.file and not isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)):
             raise InputError(f"--text: a {record.head.kind} head predicts no tokens, so no text has a loss")
+        read = tokens_of(read_text(self.file), self.loaded, self.file) if self.file else None
         if not isinstance(record, spec.EncoderDecoder):
             return ids if read is None else read
         if read is None:

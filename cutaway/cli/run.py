@@ -120,6 +120,7 @@ def chat(model: str, options: dict[str, Any], seed: int, as_json: bool) -> None:
     loaded = load_model(model)
     if loaded.tokenizer is None or not loaded.tokenizer.templates:
         raise InputError(f"{model}: the model has no chat template; use `cutaway run`")
+    loaded.spec.generation.replace(**options)  # what is wrong with them is told before a word is read
     history: list[dict[str, str]] = []
     while line := _asked():
         history.append({"role": "user", "content": line})

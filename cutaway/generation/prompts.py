@@ -77,11 +77,13 @@ def generating(record: spec.Model) -> Stack:
 
 def as_seeds(seeds: int | Sequence[int | None] | None, n_rows: int) -> list[int | None]:
     """A seed a row: one number stands for all of them."""
-    if seeds is None or isinstance(seeds, int):
-        return [seeds] * n_rows
-    if len(seeds) != n_rows:
-        raise InputError(f"seeds: {len(seeds)} of them for {n_rows} prompts; give one, or one a prompt")
-    return list(seeds)
+    found = [seeds] * n_rows if seeds is None or isinstance(seeds, int) else list(seeds)
+    if len(found) != n_rows:
+        raise InputError(f"seeds: {len(found)} of them for {n_rows} prompts; give one, or one a prompt")
+    wrong = next((seed for seed in found if seed is not None and not 0 <= seed < 2**64), None)
+    if wrong is not None:
+        raise InputError(f"seed: {wrong}; give a whole number from 0 to 2^64 - 1")
+    return found
 
 
 def with_changes(defaults: spec.Generation, changes: dict[str, Any]) -> spec.Generation:

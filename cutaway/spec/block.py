@@ -9,7 +9,6 @@ from pydantic import Field
 from cutaway.spec.attention import Cross, Latent, MultiHead, NoAttention, NoCross
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, NoFeedForward
 from cutaway.spec.norms import NoNorm, Norm
-from cutaway.spec.positions import Count
 from cutaway.spec.record import Record
 from cutaway.spec.residual import Add, Residual
 
@@ -65,7 +64,7 @@ class Repeat(Record):
     """A pattern of blocks, `times` over."""
 
     kind: Literal["repeat"] = "repeat"
-    times: Count
+    times: Annotated[int, Field(ge=1, le=10_000)]
     blocks: Annotated[tuple[Block, ...], Field(min_length=1)]
 
 

@@ -97,7 +97,7 @@ class MixtureOfExperts(Record):
     """
 
     kind: Literal["moe"] = "moe"
-    n_experts: Count
+    n_experts: Annotated[int, Field(ge=1, le=10_000)]
     n_active: Count
     expert: Expert
     router: Router = Router()

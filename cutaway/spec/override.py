@@ -37,7 +37,7 @@ def set_values(spec: Model, values: Mapping[str, Any]) -> Model:
     for path, value in values.items():
         _assign(root, path, value)
     for stack in _stacks(data[""]):
-        stack["layers"] = _folded(stack["layers"])
+        stack["layers"] = _folded(_sound(stack["layers"]))
     changed = parse(data[""])
     check(changed)
     return changed
@@ -197,7 +197,7 @@ def _switch(place: _Place, kind: str) -> None:
 
 
 def _set_n_layers(stack: dict[str, Any], n_layers: int, path: str) -> None:
-    layers: list[Any] = _folded(stack["layers"])
+    layers: list[Any] = _folded(_sound(stack["layers"]))
     repeats = [layer for layer in layers if layer["kind"] == "repeat"]
     if not isinstance(n_layers, int) or n_layers < 0:
         raise SpecError(f"{path}: {n_layers!r} is not a number of layers")
@@ -219,13 +219,24 @@ def _set_n_layers(stack: dict[str, Any], n_layers: int, path: str) -> None:
 
 
 def _stacks(root: dict[str, Any]) -> list[dict[str, Any]]:
-    return [stack for stack in (root, root.get("encoder"), root.get("decoder")) if stack and "layers" in stack]
+    found = (root, root.get("encoder"), root.get("decoder"))
+    return [stack for stack in found if isinstance(stack, dict) and "layers" in stack]
+
+
+def _sound(layers: Any) -> list[Any]:
+    """The layers as they are; raises SpecError where a value in their place is no list of them."""
+    for layer in layers if isinstance(layers, list) else [layers]:
+        match layer:
+            case {"kind": "block"} | {"kind": "repeat", "times": int(), "blocks": [*_]}:
+                continue
+        raise SpecError(f"layers: {str(layer)[:40]!r} is neither a block nor a repeat of blocks; give a list of these")
+    return layers
 
 
 def _written_out(layers: list[Any]) -> list[Any]:
     """Each layer a block of its own."""
     out: list[Any] = []
-    for layer in layers:
+    for layer in _sound(layers):
         blocks = layer["blocks"] * layer["times"] if layer["kind"] == "repeat" else [layer]
         out += json.loads(json.dumps(blocks))  # apart, so that a change to one leaves the others
     return out
@@ -253,7 +264,7 @@ def _read(value: Any, annotation: Any) -> Any:
         return value
     try:
         read = tomllib.loads(f"value = {value}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return read["value"] if set(read) == {"value"} else value
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
 from cutaway.spec.positions import Llama3Scaling, LongRopeScaling, RoPE, T5Buckets, YarnScaling
+
+MOST_LISTED = 1 << 12
+"""Legal values up to this number are listed one by one."""
 
 
 class Problem(NamedTuple):
@@ -45,19 +49,25 @@ def part_problems(part: Any, d_model: int, at: str) -> Iterator[Problem]:
 
 def divisors(n: int) -> tuple[int, ...]:
     """All divisors of n, ascending."""
-    return tuple(d for d in range(1, n + 1) if n % d == 0)
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+def legal_divisors(n: int) -> tuple[Any, ...]:
+    """The divisors, in words where no list of them would be found in time."""
+    return divisors(n) if n < 1 << 32 else (f"a divisor of {n}",)
 
 
 def _heads(part: MultiHead | Cross, d_model: int, at: str) -> Iterator[Problem]:
     if part.n_kv_heads != "n_heads" and part.n_heads % part.n_kv_heads:
         message = f"{part.n_heads} query heads cannot share {part.n_kv_heads} key heads equally"
-        yield Problem(f"{at}.n_kv_heads", message, divisors(part.n_heads))
+        yield Problem(f"{at}.n_kv_heads", message, legal_divisors(part.n_heads))
     if isinstance(part.qk_norm, QKNorm) and part.qk_norm.over == "width" and part.qk_norm.gain == "per_head":
         message = "a norm over the whole width has one gain for that width"
         yield Problem(f"{at}.qk_norm.gain", message, ("shared",))
     if part.head_dim == "auto" and d_model % part.n_heads:
         message = f"{part.n_heads} heads cannot share d_model {d_model} equally; head_dim is auto"
-        yield Problem(f"{at}.n_heads", message, divisors(d_model))
+        yield Problem(f"{at}.n_heads", message, legal_divisors(d_model))
     elif isinstance(part, MultiHead):
         yield from _positions(part.positions, sizes(part, d_model).head_dim, "head_dim", f"{at}.positions")
         yield from _borrowed(part, at)
@@ -84,7 +94,9 @@ def _rope(rope: RoPE, width: int, named: str, at: str) -> Iterator[Problem]:
         if width < 2:
             yield Problem(f"{at}.kind", message, ("none", "alibi", "t5"))
         else:
-            yield Problem(f"{at}.rotary_dim", message, tuple(range(2, width + 1, 2)))
+            few = width <= MOST_LISTED
+            legal = tuple(range(2, width + 1, 2)) if few else (f"even, at most {width}",)
+            yield Problem(f"{at}.rotary_dim", message, legal)
         return
     scaling = rope.scaling
     match scaling:
@@ -137,7 +149,7 @@ def _mixture(part: MixtureOfExperts, d_model: int, at: str) -> Iterator[Problem]
         yield Problem(f"{at}.n_active", f"{part.n_active} of {n} experts cannot be active", tuple(range(1, n + 1)))
     if n % router.n_groups:
         message = f"{n} experts cannot form {router.n_groups} equal groups"
-        yield Problem(f"{at}.router.n_groups", message, divisors(n))
+        yield Problem(f"{at}.router.n_groups", message, legal_divisors(n))
     else:
         yield from _groups(part, n // router.n_groups, f"{at}.router")
     experts: list[tuple[str, Dense | Gated]] = [("expert", part.expert)]

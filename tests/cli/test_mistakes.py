@@ -88,3 +88,70 @@ def test_problems_as_json(cutaway, tmp_path):
     done = cutaway("spec", "check", path, "--json")
     told = json.loads(done.out)
     assert done.status == 2 and not told["sound"] and told["problems"][0]["legal"][:3] == [1, 2, 4]
+
+
+HOSTILE = {
+    "--temperature nan": "temperature: should be a finite number",
+    "--temperature inf": "temperature: should be a finite number",
+    "--max-tokens -1": "max_tokens: should be greater than or equal to 1",
+    "--max-tokens 0": "max_tokens: should be greater",
+    "--top-p 2": "top_p: should be less than or equal to 1",
+    "--top-p nan": "top_p: should be a finite number",
+    "--min-p -0.1": "min_p: should be greater",
+    "--top-k -1": "top_k: should be greater",
+    "--repetition-penalty 0": "repetition_penalty: should be greater than 0",
+    f"--seed {2**70}": f"seed: {2**70}; give a whole number from 0 to 2^64 - 1",
+    "--seed -1 --temperature 1": "seed: -1; give",
+    "--remove blocks.99.ffn": "the model has layers 0 to 1",
+    "--remove ffn --text /dev/zero": "/dev/zero: more than 64 MiB; give a part of it",
+    "--remove ffn --text /dev/null": "/dev/null: 0 tokens; at least 2 are needed",
+    "--remove ffn --text /": "/: cannot be read as text",
+}
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_a_hostile_option_is_one_line(cutaway, tiny, words):
+    done = cutaway("run", tiny, "the capital", *words.split(" "))
+    assert done.status == 2 and HOSTILE[words] in done.err and len(done.err.splitlines()) == 1, done.err
+
+
+def test_a_hostile_name_or_text_is_one_line(cutaway, tiny, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "noise").write_bytes(bytes(range(128, 256)))
+    for words, told in (
+        (("run", tiny, ""), "prompt 0: no tokens"),
+        (("run", tiny, "\ud800"), "valid Unicode"),
+        (("run", "", "hi"), "the model's name is empty"),
+        (("run", "a" * 5000, "hi"), "File name too long"),
+        (("run", tmp_path / "loop", "hi"), "symbolic links"),
+        (("run", "/dev/zero", "hi"), "/dev/zero"),
+        (("show", tmp_path / "noise"), "noise"),
+        (("spec", "check", "/dev/zero"), "/dev/zero"),
+        (("eval", tiny, "--text", "/dev/zero"), "more than 64 MiB"),
+        (("eval", tiny, "--text", tmp_path / "noise"), "cannot be read as text"),
+        (("chat", tiny, "--temperature", "nan"), "temperature: should be a finite number"),
+    ):
+        done = cutaway(*words)
+        assert done.status == 2 and told in done.err and len(done.err.splitlines()) == 1, (words, done.err)
+
+
+def test_white_space_is_a_text(cutaway, tiny):
+    assert cutaway("run", tiny, " \n\t ", "--max-tokens", "2").status == 0
+
+
+CHANGES = [
+    "=", "=7", "n_heads=", "n_heads=nan", "n_heads=2.5", "n_heads=true", "n_layers=99999999999", "layers=none",
+    "layers=" + "[" * 3000, "...=3", "__class__=3", "kind=nosuch", "embedding=3", "attn.soft_cap=inf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_hostile_setting_is_one_line(cutaway, change):
+    done = cutaway("show", "gpt2-tiny", "--set", change)
+    assert done.status == 2 and len(done.err.splitlines()) == 1, done.err
+
+
+def test_a_folder_with_a_link_to_itself_is_told(cutaway, tmp_path):
+    (tmp_path / "config.json").symlink_to("config.json")
+    done = cutaway("show", tmp_path)
+    assert done.status == 2 and "config.json" in done.err and len(done.err.splitlines()) == 1, done.err

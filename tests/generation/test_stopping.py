@@ -244,3 +244,10 @@ def test_options_over_defaults():
 def test_the_models_own_options_are_the_default():
     record = plain().replace(generation=spec.Generation(max_tokens=2))
     assert len(generate(drawn(record), [1]).ids[0]) == 2
+
+
+@pytest.mark.parametrize("seeds", [-1, 2**64, [3, 2**70]])
+def test_a_seed_outside_its_range_is_refused(seeds):
+    prompts = [[1], [2]] if isinstance(seeds, list) else [[1]]
+    with pytest.raises(InputError, match="seed: .*; give a whole number from 0 to 2"):
+        Stream(drawn(plain()), prompts, spec.Generation(max_tokens=1), Run(seeds=seeds))

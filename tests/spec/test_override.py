@@ -165,3 +165,30 @@ def test_setting_nothing_or_what_is_there_changes_nothing(record):
         assert {stack: part.blocks for stack, part in spec.stacks(same).items()} == blocks
         stacks = {name: getattr(record, name) for name in ("encoder", "decoder", "layers") if hasattr(record, name)}
         assert same.replace(**stacks) == record  # but for equal layers, which are folded into a repeat
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("layers", "none", "layers: 'none' is neither a block nor a repeat"),
+        ("layers", "3", "layers: '3' is neither"),
+        ("layers", '[{kind = "repeat"}]', "layers: .* is neither"),
+        ("layers", "[" * 3000, "layers: .* is neither"),
+        ("encoder", "3", "no field or branch is named 'encoder'"),
+        ("n_layers", "99999999999", r"layers\.0\.times: should be less than or equal to 10000"),
+        ("d_model", "9" * 30, "4 heads cannot share d_model 9{30} equally; .*; legal: a divisor of 9{30}"),
+        ("d_model", "2147483629", "4 heads cannot share d_model 2147483629 equally; .* legal: 1, 2147483629"),
+        ("attn.positions.rotary_dim", "2147483646", "legal: 2, 4, 6"),
+    ],
+)
+def test_what_no_machine_holds_is_refused_at_once(path, value, message):
+    record = spec.set_values(spec.preset("gpt2-tiny"), {"positions.kind": "rope"})
+    with pytest.raises(SpecError, match=message):
+        spec.set_values(record, {path: value})
+
+
+def test_a_stack_that_is_none_is_told():
+    with pytest.raises(SpecError, match="spec.encoder: should be a table"):
+        spec.set_values(spec.preset("t5-tiny"), {"encoder": "3"})
+    with pytest.raises(SpecError, match="even, at most 2147483646"):
+        spec.set_values(spec.preset("llama-tiny"), {"attn.head_dim": 2147483646, "attn.positions.rotary_dim": 7})
