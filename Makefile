@@ -51,9 +51,10 @@ lab: $(READY)  ## the course in the browser (builds its page once; that needs no
 	@test -f cutaway/lab/static/index.html || $(PY) web/build.py
 	$(PY) -m cutaway lab
 
-bench: $(READY)  ## speed against transformers, in one run, and of the lab's page
+bench: $(READY)  ## speed against transformers, in one run, the cost of taps, and the lab's page
 	@$(PY) -m cutaway pull smollm2
 	$(PY) benchmarks/first.py
+	$(PY) -W ignore benchmarks/taps.py
 	@test -f cutaway/lab/static/index.html || $(PY) web/build.py
 	$(PY) benchmarks/lab.py
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
@@ -36,9 +36,10 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     ...     part(torch.tensor([1.0, 2.0]))
     tensor([4., 6.])
     """
-    if _innermost is None:
+    listener = _innermost  # read once: another thread may end its listening at any moment
+    if listener is None or module not in listener.modules:
         return value
-    return _innermost.hear(module, name, value)
+    return listener.hear(module, name, value)
 
 
 def wanted(module: nn.Module, *names: str) -> bool:
@@ -51,7 +52,8 @@ def wanted(module: nn.Module, *names: str) -> bool:
     ...     cutaway.wanted(attention, "scores", "pattern"), cutaway.wanted(attention, "pattern")
     (True, False)
     """
-    return _innermost is not None and _innermost.wants(module, names)
+    listener = _innermost
+    return listener is not None and module in listener.modules and listener.wants(module, names)
 
 
 def heard() -> bool:
@@ -80,7 +82,7 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     global _innermost
     import torch
 
-    with _lock, torch.compiler.set_stance("force_eager"):
+    with _lock, torch.compiler.set_stance("force_eager") if _innermost is None else nullcontext():
         outer = _innermost
         _innermost = _Listener(model, hear, patterns, outer)
         try:
@@ -90,37 +92,72 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
 
 
 class _Listener:
+    """Which tap of which module is heard under which name: plain names are looked up at once, patterns as they come."""
+
     def __init__(
         self, model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], patterns: tuple[str, ...],
         outer: _Listener | None,
     ) -> None:  # fmt: skip
-        self.paths = {id(module): path for path, module in model.named_modules()}
         self.model, self.heard, self.outer = model, hear, outer
         self.thread = threading.get_ident()
-        self.matches = matcher(patterns, self.paths.values())
-        self.names: dict[tuple[int, str], str | None] = {}
         self.calling = outer.calling if outer is not None else [False]
+        self.modules: set[nn.Module] = set()  # that have a tap which this listener, or an outer one, may hear
+        self.names: dict[tuple[nn.Module, str], str | None] = {}
+        self.paths: dict[nn.Module, str] | None = None  # of all modules, where patterns have to be compared
+        if patterns and plain("".join(patterns)):
+            self._find(patterns)
+        else:
+            self._find(filter(plain, patterns))
+            self.paths = {module: path for path, module in model.named_modules()}
+            self.modules.update(self.paths)
+            self.matches = matcher(patterns, self.paths.values())
+        self.unknown = None if self.paths is None else ""
+        if outer is not None:
+            self.modules |= outer.modules
+
+    def _find(self, names: Iterable[str]) -> None:
+        """Note each plain name with the module that it begins with and the rest of it: its tap."""
+        owners: dict[str, tuple[nn.Module, str]] = {"": (self.model, "")}  # by path, and what of the path is no module
+
+        def owner(path: str) -> tuple[nn.Module, str]:
+            above, _, word = path.rpartition(".")
+            module, rest = owners[above] if above in owners else owner(above)
+            child = None if rest else module._modules.get(word)
+            owners[path] = (module, f"{rest}{word}.") if child is None else (child, "")
+            return owners[path]
+
+        for name in names:
+            path, _, tap = name.rpartition(".")
+            module, rest = owners[path] if path in owners else owner(path)
+            self.names[module, rest + tap] = name
+            self.modules.add(module)
 
     def name(self, module: nn.Module, name: str) -> str | None:
         """The full name, None where it is not listened to."""
-        if threading.get_ident() != self.thread or self.calling[0]:
-            return None
-        key = id(module), name
-        if key not in self.names:
-            path = self.paths.get(key[0])
-            full = f"{path}.{name}" if path else name
-            self.names[key] = full if path is not None and self.matches(full) else None
-        return self.names[key]
+        full = self.names.get((module, name), self.unknown)
+        if full == "" and self.paths is not None:
+            path = self.paths.get(module)
+            known = f"{path}.{name}" if path else name
+            full = self.names[module, name] = known if path is not None and self.matches(known) else None
+        return full
 
     def wants(self, module: nn.Module, names: tuple[str, ...]) -> bool:
-        if any(self.name(module, name) is not None for name in names):
-            return True
+        if threading.get_ident() != self.thread or self.calling[0]:
+            return False
+        for name in names:
+            if self.name(module, name) is not None:
+                return True
         return self.outer is not None and self.outer.wants(module, names)
 
     def hear(self, module: nn.Module, name: str, value: Tensor) -> Tensor:
+        full = self.names.get((module, name), self.unknown)
+        if full is None and self.outer is None:  # the most common case: another tap than those asked for
+            return value
+        if threading.get_ident() != self.thread or self.calling[0]:
+            return value
         if self.outer is not None:
             value = self.outer.hear(module, name, value)
-        full = self.name(module, name)
+        full = self.name(module, name) if full == "" else full
         if full is None:
             return value
         self.calling[0] = True
@@ -131,14 +168,23 @@ class _Listener:
         return value if changed is None else changed
 
 
+def plain(name: str) -> bool:
+    """Whether it is one name, no pattern of several."""
+    return "*" not in name and "[" not in name
+
+
 def matcher(patterns: Iterable[str], paths: Iterable[str] = ()) -> Callable[[str], bool]:
     """Whether a name is meant by any of the patterns; by all names where there is none.
 
     `*` stands for anything, `blocks[3]`, `blocks[3:7]` and `blocks[-1]` for layers as in a list; `paths` of the
     model's modules tell how many there are. Raises InputError for brackets that hold anything else.
     """
-    tests = [_matches(pattern, list(paths)) for pattern in patterns]
-    return lambda name: not tests or any(test(name) for test in tests)
+    patterns = list(patterns)
+    names = {pattern for pattern in patterns if plain(pattern)}
+    tests = [_matches(pattern, list(paths)) for pattern in patterns if not plain(pattern)]
+    if not tests and patterns:
+        return names.__contains__
+    return lambda name: not patterns or name in names or any(test(name) for test in tests)
 
 
 def _matches(pattern: str, paths: list[str]) -> Callable[[str], bool]:

@@ -16,7 +16,7 @@ from cutaway.errors import InputError
 from cutaway.parts.moe import Router
 from cutaway.tap import listening, matcher
 from cutaway.tracing.names import describe, ours
-from cutaway.tracing.record import Recording
+from cutaway.tracing.record import POSITIONS, Recording
 
 Indices = Sequence[int] | slice | None
 
@@ -299,7 +299,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             report.changes.setdefault(name, Change()).count(x, new)
         return new
 
-    with listening(model, hear, *[ours(asked) for asked in edits], "*positions"):
+    with listening(model, hear, *[ours(asked) for asked in edits], *POSITIONS):
         yield report
     if ran and (silent := set(edits) - fired):
         raise InputError(

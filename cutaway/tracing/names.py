@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cutaway import spec
 from cutaway.errors import InputError
@@ -155,8 +156,13 @@ _SHARED = [
 ]  # fmt: skip
 TOOLS = {"TransformerLens": (*TRANSFORMER_LENS, *_SHARED), "Hugging Face": HUGGING_FACE}
 LAYER = r"(\.(?:\d+|\*)|\[[^\]]*\])"
+_FORMS = [
+    (re.compile(re.escape(theirs).replace(r"\{L\}", LAYER).replace(r"\{I\}", LAYER)), theirs, form)
+    for pairs in TOOLS.values() for theirs, form in pairs
+]  # fmt: skip
 
 
+@lru_cache(4096)  # a recording of a hundred names asks for each of them, each time
 def ours(name: str) -> str:
     """Our name, or pattern of names, for one that TransformerLens or Hugging Face users know; others stay.
 
@@ -168,8 +174,8 @@ def ours(name: str) -> str:
     >>> ours("hidden_states[-1]"), ours("hidden_states[-2]")
     ('final', 'blocks[-1].resid_pre')
     """
-    for theirs, form in (pair for pairs in TOOLS.values() for pair in pairs):
-        found = re.fullmatch(re.escape(theirs).replace(r"\{L\}", LAYER).replace(r"\{I\}", LAYER), name)
+    for pattern, theirs, form in _FORMS:
+        found = pattern.fullmatch(name)
         if found is None:
             continue
         if "hidden_states" not in theirs or "{I}" not in theirs:

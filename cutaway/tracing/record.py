@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
-from cutaway.tap import listening, matcher
+from cutaway.tap import listening, matcher, plain
 from cutaway.tracing.names import describe, ours
 from cutaway.tracing.tables import Table
 
 META = "cutaway.recording"
+POSITIONS = ("positions", "encoder.positions", "decoder.positions")
+"""Taps that every run of a model of one or of two stacks passes."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class Taken:
             if x.requires_grad:
                 x.retain_grad()
             return x
-        x = x.detach()
+        x = x.detach() if x.requires_grad else x
         x = x if self.reduce is None else self.reduce(x)
-        x = x.to(device=self.device, dtype=self.dtype if x.is_floating_point() else None)
+        if self.device is not None or self.dtype is not None:
+            x = x.to(device=self.device, dtype=self.dtype if x.is_floating_point() else None)
         small = x.nbytes < x.untyped_storage().nbytes() // 2  # a slice would keep the whole tensor alive
         return x.clone() if small else x
 
@@ -216,12 +219,14 @@ def record(model: nn.Module, *names: str, taken: Taken = Taken()) -> Iterator[Re
 
     def hear(name: str, x: Tensor) -> None:
         kept = x.detach().clone() if name.endswith("positions") else taken.of(x)
-        run.taken.setdefault(name, []).append(kept)
+        if name in run.taken:
+            run.taken[name].append(kept)
+        else:
+            run.taken[name] = [kept]
 
-    with listening(model, hear, *patterns, "*positions"):
+    with listening(model, hear, *patterns, *POSITIONS):
         yield run
-    paths = [path for path, _ in model.named_modules()]
+    paths = () if plain("".join(patterns)) else [path for path, _ in model.named_modules()]
     for asked, pattern in zip(names, patterns, strict=False):
-        test = matcher([pattern], paths)
-        if run.taken and not any(test(name) for name in run.taken):
+        if run.taken and pattern not in run.taken and not any(map(matcher([pattern], paths), run.taken)):
             raise InputError(f"record: {asked}: no tap of the model has that name; `cutaway taps` lists them")
