@@ -142,6 +142,10 @@ def test_a_ring_refuses_a_document_that_it_has_lost():
             with pytest.raises(InputError, match="not those of an earlier document"):
                 model(IDS[:, 8 : 8 + len(again[0])], Given(owners=torch.tensor(again)), cache)
         model(IDS[:, 8:10], Given(owners=torch.tensor([[1, 2], [-1, 1]])), cache)
+        cache = Cache(record.blocks, "ring")
+        model(IDS[:, :3], Given(owners=torch.tensor([[0, 0, 1]] * 2)), cache)
+        with pytest.raises(InputError, match="not those of an earlier document"):  # one key of three is missing
+            model(IDS[:, 3:4], Given(owners=torch.tensor([[0], [0]])), cache)
 
 
 def test_what_follows_packed_documents_must_be_told():

@@ -43,6 +43,14 @@ def test_a_ring_holds_its_window_alone():
     assert ring.layers[0].keys.shape[2] == 4
 
 
+def test_a_ring_that_is_not_full_counts_what_it_holds():
+    model = drawn(plain(mask=spec.SlidingMask(window=6)))
+    ring, growing = Cache(model.spec.blocks, "ring"), Cache(model.spec.blocks)
+    for cache in (ring, growing):
+        read(model, cache, 3, 1)
+    assert ring.nbytes() == growing.nbytes()
+
+
 def test_a_fixed_cache_never_grows_and_refuses_more():
     model = drawn(plain())
     cache = Cache(model.spec.blocks, "fixed", capacity=6)
@@ -112,6 +120,16 @@ def test_columns_that_are_padding_in_all_rows_left_are_dropped(kind):
     alone = IDS[1, 6:].tolist()
     for n, logits in enumerate(got):
         assert (logits - logits_alone(model, alone[: 4 + n], 1)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["growing", "ring"])
+def test_a_row_of_padding_so_far_begins_at_its_first_token(kind):
+    model = drawn(plain(mask=spec.SlidingMask(window=5)))
+    cache = Cache(model.spec.blocks, kind)
+    read(model, cache, 1, mask=torch.tensor([[0] + [1] * 19, [1] * 20]))
+    cache.reorder(torch.tensor([0]))
+    got = read(model, cache, 1, 2, ids=IDS[:1])
+    assert (got - read(model, Cache(model.spec.blocks), 3, ids=IDS[:1, 1:])).abs().max() < 1e-12
 
 
 def test_the_encoders_keys_are_made_once_and_stay_where_beams_turn():

@@ -154,6 +154,7 @@ ILLEGAL = [
     (one(experts(router=Router(n_groups=3))), f"{PART}.router.n_groups", (1, 2, 4)),
     (one(experts(router=Router(n_groups=2, n_active_groups=3))), f"{PART}.router.n_active_groups", (1, 2)),
     (one(experts(n_active=3, router=Router(n_groups=4))), f"{PART}.router.n_active_groups", (3, 4)),
+    (one(experts(n_active=3, router=Router(n_groups=2))), f"{PART}.router.n_active_groups", (2,)),
     (
         one(experts(n_active=1, router=Router(n_groups=4, group_score="top2"))), f"{PART}.router.group_score", ("max",),
     ),
@@ -169,6 +170,7 @@ ILLEGAL = [
     (layers(LENT, BORROWED.replace(n_kv_heads=4)), SECOND, ("none",)),
     (layers(LENT, BORROWED.replace(value_dim=2)), SECOND, ("none",)),
     (layers(LENT, BORROWED.replace(mask=ChunkedMask(size=4))), SECOND, ("none",)),
+    (layers(LENT, BORROWED.replace(positions=spec.ALiBi())), SECOND, ("none",)),
     (layers(LENT, BORROWED.replace(share_kv=7)), SECOND, (0, "none")),
     (layers(LENT, BORROWED.replace(k_bias=True)), "layers.1.stages.0.branches.0.part.k_bias", (False,)),
     (
@@ -206,6 +208,9 @@ ILLEGAL = [
      ("before_positions", "after_norm")),
     (one(embedding=table(projection_bias=True)), "embedding.projection_bias", (False,)),
     (one(d_model=9, layers=(), embedding=table(positions=Sinusoidal(frequencies="closed"))),
+     "embedding.positions.frequencies", ("paper",)),
+    (one(layers=(), head=LanguageHead(tied=False),
+         embedding=table(width=5, projection="after_norm", positions=Sinusoidal(frequencies="closed"))),
      "embedding.positions.frequencies", ("paper",)),
     (one(embedding=table(positions=Learned(n_positions=15))), "embedding.positions.n_positions", ("at least 16",)),
     (one(context_length="unlimited", embedding=table(positions=Learned(n_positions=15))), "context_length",
@@ -279,6 +284,12 @@ def test_each_legal_value_mends_it(record, path, legal):
         one(NoAttention(), NoFeedForward()),
         one(Dense(d_ff=4)),
         one(d_model=9, layers=(), embedding=table(positions=Sinusoidal(layout="halves"))),  # odd, in the paper's form
+        one(
+            d_model=9,
+            layers=(),
+            head=LanguageHead(tied=False),
+            embedding=table(width=6, projection="after_norm", positions=Sinusoidal(frequencies="closed")),
+        ),  # even where it is added
         one(heads(n_heads=5, head_dim=4)),
         one(heads(n_heads=5, head_dim=1, positions=spec.ALiBi())),
         one(rope(rotary_dim=2, scaling=DynamicScaling(factor=2.0, original_length=4))),
