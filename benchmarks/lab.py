@@ -23,6 +23,7 @@ PICTURE = """async ([lab, steps]) => {
     const control = document.querySelector('.lab input[type=range]');
     const seen = document.querySelector('.lab .seen');
     const spent = [];
+    control.focus();
     for (let i = 0; i < steps; i += 1) {
         const shown = new Promise((resolve) => {
             const watcher = new MutationObserver(() => {

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from cutaway.lab import course
 from cutaway.lab.content import skip
@@ -202,3 +202,31 @@ def test_a_link_followed_within_the_chapter_sets_the_lab_and_leaves_others_alone
     page.evaluate("location.hash = '#/modern/together'")
     expect(page.locator("[data-lab=rope] [data-number=score]")).to_have_text("0.4794")
     expect(page.locator("[data-lab=swiglu] [data-number=silu]")).not_to_have_text("-0.2689")
+
+
+def test_a_lab_that_is_drawn_late_does_not_move_the_button_under_the_pointer(open_page: Open) -> None:
+    page = open_page("modern")
+    held: list[Route] = []
+    asks = "**/api/labs/residual-path"
+    page.route(asks, lambda route: held.append(route))  # noqa: PLW0108 - a bare method cannot be marked
+    with page.expect_request(asks):
+        answer(page, "19.1", right("19.1"), is_right=True)
+    form = page.locator("[data-question='19.2']")
+    form.locator("input.field").fill(right("19.2"))
+    form.get_by_role("button", name="Check").hover()
+    page.mouse.down()
+    for request in held:
+        request.continue_()
+    page.locator("[data-lab=residual-path] svg").first.wait_for()
+    page.mouse.up()
+    expect(form.locator(".said b")).to_have_text("Right", timeout=20_000)
+
+
+def test_the_contents_of_a_phone_close_by_a_tap_beside_them_and_by_their_button(open_page: Open) -> None:
+    page = open_page("parts", width=390, has_touch=True)
+    drawer = page.get_by_role("navigation", name="Contents")
+    for leave in (lambda: page.touchscreen.tap(380, 700), lambda: drawer.get_by_role("button", name="Close").tap()):
+        page.get_by_role("button", name="Contents").tap()
+        expect(drawer).to_be_visible()
+        leave()
+        expect(drawer).to_be_hidden()

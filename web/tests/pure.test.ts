@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { count, fixed, power, shape, short, size, vector } from "../src/pure/format";
+import { count, fixed, shape, short, size, vector } from "../src/pure/format";
 import { cleared, empty, opened, parseExport, stars, tasks } from "../src/pure/progress";
 import { format, parse, readState, writeState } from "../src/pure/route";
 import type { Level } from "../src/pure/types";
@@ -18,10 +18,9 @@ describe("numbers", () => {
   it("writes sizes so that they can be read", () => {
     expect([0, 1.8e-8, 0.0123, 2.828, 35.04, 9031, 4.41e9].map(size)).toEqual(["0", "1.8e-8", "0.01", "2.83", "35.0", "9031", "4.4e9"]);
   });
-  it("writes shapes, counts and powers", () => {
+  it("writes shapes and counts", () => {
     expect([shape([1, 4, 8]), shape([3])]).toEqual(["(1, 4, 8)", "(3,)"]);
-    expect(count(1234567)).toBe("1\u202f234\u202f567");
-    expect([power(-8), power(0), power(12)]).toEqual(["10⁻⁸", "1", "10¹²"]);
+    expect(count(1234567)).toBe("1,234,567");
   });
 });
 

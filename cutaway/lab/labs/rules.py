@@ -23,9 +23,9 @@ def draw(seed: int, n: int) -> tuple[Array, Array]:
     """The first vector [8] and n matrices [n, 8, 8], normal numbers of variance 1 and 1/8; 30 are always drawn."""
     generator = np.random.default_rng(seed)
     x = generator.normal(size=WIDTH)
-    return x, np.stack([generator.normal(size=(WIDTH, WIDTH)) for _ in range(MOST)])[:n] / math.sqrt(WIDTH)
+    return x, generator.normal(size=(MOST, WIDTH, WIDTH))[:n] / math.sqrt(WIDTH)
 
 
 def mean_factors(jacobians: Sequence[Array]) -> list[float]:
     """By what each Jacobian [8, 8] multiplies a small change: the root mean square over the 8 directions."""
-    return [float(np.sqrt((jacobian**2).sum() / WIDTH)) for jacobian in jacobians]
+    return np.sqrt((np.stack(jacobians) ** 2).sum((1, 2)) / WIDTH).tolist()

@@ -2,11 +2,10 @@
 
 State: `rule` `f`, `res`, `post` or `pre` (see `rules`); `gain` 0.1 to 4; `n` layers, 1 to 30; `seed`.
 
-Result: `rules` {id: formula}; `sizes` {rule: [n + 1]}, the length of x before the first layer and after each;
-`gradients` {rule: [n + 1]}, how much of a small change of x at that layer arrives after the last one (1 at the end);
-`size` and `verdict` (`vanished` below 1e-3, `large` above 1e3, else `stable`) of the chosen rule, `final` [8];
-`axis` [1e-8, 1e8] and `outside` [n + 1], which sizes of the chosen rule the axis cannot show; `scalar` gain^n;
-`numbers` size, gradient, scalar.
+Result: `rules` {id: formula}; of the chosen rule `sizes` [n + 1], the length of x before the first layer and after
+each, `gradients` [n + 1], how much of a small change of x at that layer arrives after the last one (1 at the end),
+`size` and `verdict` (`vanished` below 1e-3, `large` above 1e3, else `stable`), `final` [8]; `axis` [1e-8, 1e8] and
+`outside` [n + 1], which sizes the axis cannot show; `scalar` gain^n; `numbers` size, gradient, scalar.
 """
 
 from __future__ import annotations
@@ -26,24 +25,22 @@ AXIS = (1e-8, 1e8)
 
 
 def run(state: dict, say: Say) -> dict:
-    """One vector of 8 numbers through n layers, f(x) = gain W x, under every rule."""
+    """One vector of 8 numbers through n layers, f(x) = gain W x."""
     values = State("stack", DEFAULT, state)
     rule, gain = values.choice("rule", tuple(RULES)), values.number("gain", 0.1, 4)
     n, seed = values.whole("n", 1, MOST), values.whole("seed", 0, 9999)
     x, matrices = draw(seed, n)
-    runs = {name: stack(x, matrices, name, gain) for name in RULES}
-    sizes = {name: [float(np.linalg.norm(x)) for x in xs] for name, xs in runs.items()}
-    gradients = {
-        name: mean_factors(stack_backward(np.eye(WIDTH), xs, matrices, name, gain)) for name, xs in runs.items()
-    }
-    size = sizes[rule][-1]
+    states = stack(x, matrices, rule, gain)
+    gradients = mean_factors(stack_backward(np.eye(WIDTH), states, matrices, rule, gain))
+    sizes = np.linalg.norm(np.stack(states), axis=-1)
+    size = float(sizes[-1])
     verdict = "vanished" if size < 1e-3 else "large" if size > 1e3 else "stable"
     numbers = {key: show.size(value) for key, value in
-               (("size", size), ("gradient", gradients[rule][0]), ("scalar", gain**n))}  # fmt: skip
+               (("size", size), ("gradient", gradients[0]), ("scalar", gain**n))}  # fmt: skip
     return show.plain(
         {
             "rules": RULES, "sizes": sizes, "gradients": gradients, "size": size, "verdict": verdict,
-            "final": runs[rule][-1], "axis": AXIS, "outside": [not AXIS[0] <= s <= AXIS[1] for s in sizes[rule]],
+            "final": states[-1], "axis": AXIS, "outside": (sizes < AXIS[0]) | (sizes > AXIS[1]),
             "scalar": gain**n, "numbers": numbers,
             "text": say(verdict, n=n, **numbers),
         }

@@ -62,3 +62,10 @@ def test_files_stay_short() -> None:
     for file in course.CONTENT.rglob("*.*"):
         if file.suffix in (".md", ".toml", ".py"):
             assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file
+
+
+def test_a_reason_does_not_say_right_again() -> None:
+    """The page writes the verdict above it."""
+    files = [*(ENGLISH / "questions").iterdir(), *(ENGLISH / "skip").iterdir()]
+    repeated = r'\b(right|reason) = "(Right|Wrong|Correct|Not yet)[.:,!]'
+    assert not [file.name for file in files if re.search(repeated, file.read_text(encoding="utf-8"))]

@@ -32,15 +32,7 @@ export function shape(dims: readonly number[]): string {
   return dims.length === 1 ? `(${dims[0]},)` : `(${dims.join(", ")})`;
 }
 
-/** 12345 as "12 345", with thin spaces. */
+/** 12345 as "12,345", as the labs write their counts. */
 export function count(n: number): string {
-  return String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-}
-
-const UP = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-
-/** An axis label for 10 to the power of `n`. */
-export function power(n: number): string {
-  if (n === 0) return "1";
-  return `10${n < 0 ? "⁻" : ""}${[...String(Math.abs(n))].map((c) => UP[Number(c)]).join("")}`;
+  return String(n).replace(/\B(?=(\d{3})+$)/g, ",");
 }

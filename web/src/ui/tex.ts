@@ -15,5 +15,21 @@ export function renderer(): Promise<Render> {
 export function finish(node: Element): void {
   for (const code of node.querySelectorAll("pre")) code.tabIndex = 0;
   const spans = [...node.querySelectorAll<HTMLElement>("span.tex")];
-  if (spans.length) void renderer().then((render) => spans.forEach((span) => render(span.textContent ?? "", span, false)));
+  if (!spans.length) return;
+  void renderer().then((render) =>
+    spans.forEach((span) => {
+      render(span.textContent ?? "", span, false);
+      keepTogether(span);
+    }),
+  );
+}
+
+/** A browser may break the line between a formula and the full stop behind it. Behind a short one it must not. */
+function keepTogether(span: HTMLElement): void {
+  const next = span.nextSibling;
+  const mark = next instanceof Text ? /^[.,;:!?)]+/.exec(next.data)?.[0] : undefined;
+  if (!mark || (span.querySelector(".katex-html")?.textContent ?? "").length > 24) return;
+  span.append(mark);
+  span.classList.add("whole");
+  (next as Text).data = (next as Text).data.slice(mark.length);
 }
