@@ -100,7 +100,7 @@ class Loaded:
         context is cut.
         """
         several = [texts] if isinstance(texts, str) else list(texts)
-        stack = self.spec.encoder if isinstance(self.spec, spec.EncoderDecoder) else self.spec
+        stack = spec.first_stack(self.spec)
         longest = None if stack.context_length == "unlimited" else stack.context_length
         rows = [self._tokens().encode(text, max_length=longest) for text in several]
         found = vectors(self.model, Rows(rows), pool, normalise)

@@ -26,8 +26,7 @@ class Speed:
 def measure_speed(model: Transformer, tokens: int) -> Speed:
     """One row of `tokens` ids read by a model, and NEW tokens written after all but NEW of them."""
     record = model.spec
-    side = record.decoder if isinstance(record, spec.EncoderDecoder) else record
-    ids = torch.arange(tokens)[None] % side.vocab_size
+    ids = torch.arange(tokens)[None] % spec.last_stack(record).vocab_size
     writes = isinstance(record.head, spec.LanguageHead)
     if not writes:
         with torch.inference_mode():

@@ -107,7 +107,7 @@ def _context(length: int, blocks: Sequence[spec.Block]) -> int:
 
 def _rope(blocks: Sequence[spec.Block]) -> spec.RoPE:
     """The first rotation; where no layer has one, what a file says of it changes nothing."""
-    ropes = (part.positions for part in _attentions(blocks) if isinstance(part.positions, spec.RoPE))
+    ropes = (part.positions for part in spec.attentions(blocks) if isinstance(part.positions, spec.RoPE))
     return next(ropes, spec.RoPE(layout="halves"))
 
 
@@ -152,7 +152,7 @@ def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, A
 
 def write_masks(record: spec.Model, unused: int | None = None) -> dict[str, Any]:
     """`layer_types` and `sliding_window`, which is `unused` where no layer slides."""
-    windows = [_window(part.mask) for part in _attentions(record.blocks)]
+    windows = [_window(part.mask) for part in spec.attentions(record.blocks)]
     return {
         "layer_types": [FULL if window is None else SLIDING for window in windows],
         "sliding_window": next((window for window in windows if window is not None), unused),
@@ -164,7 +164,7 @@ def write_ropes(record: spec.Model) -> dict[str, Any]:
     attn, _ = first_parts(record)
     tables = {}
     for kind, slides in ((FULL, False), (SLIDING, True)):
-        of_kind = [block for block in record.blocks if slides == any(_slides(part) for part in _attentions([block]))]
+        of_kind = [block for block in record.blocks if _slides(block) == slides]
         tables[kind] = write_rope(_rope(of_kind), spec.sizes(attn, record.d_model).head_dim)
     return {"rope_parameters": tables}
 
@@ -176,10 +176,5 @@ def _window(mask: Any) -> int | None:
     return mask.window if isinstance(mask, spec.SlidingMask) else None
 
 
-def _slides(part: Any) -> bool:
-    return _window(part.mask) is not None
-
-
-def _attentions(blocks: Sequence[spec.Block]) -> list[Any]:
-    kinds = (spec.MultiHead, spec.Latent)
-    return [branch.part for block in blocks for branch in block.branches if isinstance(branch.part, kinds)]
+def _slides(block: spec.Block) -> bool:
+    return any(_window(part.mask) is not None for part in spec.attentions([block]))

@@ -96,7 +96,7 @@ def other_layout(form: Form) -> Form | None:
 def _rows(part: spec.MultiHead, d_model: int, start: str) -> dict[str, tuple[Change, ...]]:
     n, rope = spec.sizes(part, d_model), part.positions
     assert isinstance(rope, spec.RoPE)
-    turned = n.head_dim if rope.rotary_dim == "head" else rope.rotary_dim
+    turned = spec.rotary_dim(rope, n.head_dim)
     swap = partial(swap_pairs, head_dim=n.head_dim, turned=turned, to_halves=rope.layout == "interleaved")
     names = [
         f"{start}{name}.{leaf}" for name in ("q_proj", "k_proj", "q_norm", "k_norm") for leaf in ("weight", "bias")
@@ -140,7 +140,7 @@ def listed_divisors(form: Form) -> Form | None:
 def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
     match value:
         case spec.MultiHead(positions=spec.RoPE(scaling=spec.Llama3Scaling() as scaling) as rope):
-            turned = spec.sizes(value, record.d_model).head_dim if rope.rotary_dim == "head" else rope.rotary_dim
+            turned = spec.rotary_dim(rope, spec.sizes(value, record.d_model).head_dim)
             plain = rope_frequencies(rope.replace(scaling=spec.NoScaling()), turned, 0)
             divisors = tuple(a / b for a, b in zip(plain, rope_frequencies(rope, turned, 0), strict=True))
             length = scaling.original_length

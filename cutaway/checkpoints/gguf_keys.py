@@ -129,8 +129,8 @@ def _attention(part: spec.MultiHead, d_model: int) -> dict[str, Any]:
 
 def rope_keys(record: spec.RoPE, head_dim: int) -> dict[str, Any]:
     """The rotary keys; divisors of the frequencies come under the names of FACTORS."""
-    rotary_dim = head_dim if record.rotary_dim == "head" else record.rotary_dim
-    keys: dict[str, Any] = {"rope.freq_base": record.base, "rope.dimension_count": rotary_dim}
+    turned = spec.rotary_dim(record, head_dim)
+    keys: dict[str, Any] = {"rope.freq_base": record.base, "rope.dimension_count": turned}
     match record.scaling:
         case spec.LinearScaling() as scaling:
             keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}

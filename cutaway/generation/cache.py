@@ -211,7 +211,5 @@ def _check_window(window: int, new: Slots, seen: Slots) -> None:
 
 
 def _window(block: spec.Block) -> int:
-    for branch in block.branches:
-        if isinstance(branch.part, (spec.MultiHead, spec.Latent)) and isinstance(branch.part.mask, spec.SlidingMask):
-            return branch.part.mask.window
-    return 0
+    masks = [part.mask for part in spec.attentions([block])]
+    return next((mask.window for mask in masks if isinstance(mask, spec.SlidingMask)), 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.generation.beam import BeamSearch, Group
-from cutaway.generation.prompts import Prompts, as_rows, as_seeds, check, generating
+from cutaway.generation.prompts import Prompts, as_rows, as_seeds, check
 from cutaway.generation.reader import Reader, encoded
 from cutaway.generation.result import Result, Run, Timing, Token
 from cutaway.generation.sampling import Sampler
@@ -138,7 +138,7 @@ class Stream:
             return torch.full((len(rows),), forced[n_new], device=logits.device)
         tokens = sampler.choose(logits)
         if end != "none":
-            last = torch.tensor([n_new + 1 >= row.limit.n_tokens for row in rows], device=logits.device)
+            last = torch.tensor([row.last for row in rows], device=logits.device)
             tokens = torch.where(last, end, tokens)
         return tokens
 
@@ -172,14 +172,14 @@ class Stream:
         return by_text if self.options.stop_strings else by_ids
 
     def _row(self, index: int) -> Row:
-        limit = room(len(self.prompts[index]), self.options, generating(self.model.spec).context_length, index)
+        limit = room(len(self.prompts[index]), self.options, spec.last_stack(self.model.spec).context_length, index)
         before = [] if self.sources is not None else self.prompts[index][-BEFORE:]
         text = None if self.run.tokenizer is None else streaming.Stream(self.run.tokenizer, before)
         return Row(index, limit, self.options, text)
 
     def _groups(self) -> list[list[Row]]:
         """Rows that may share a batch: all, unless padding would move positions, which then must be of one length."""
-        places = generating(self.model.spec).embedding.positions
+        places = spec.last_stack(self.model.spec).embedding.positions
         if isinstance(places, spec.NoPositions) or not isinstance(places.counted, spec.ByColumn):
             return [self.rows] if self.rows else []
         by_length: dict[int, list[Row]] = {}

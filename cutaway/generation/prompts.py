@@ -22,8 +22,6 @@ def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
         raise InputError("model: an encoder gives no next token; use a decoder, a prefix model or an encoder-decoder")
     if not isinstance(record.head, spec.LanguageHead):
         raise InputError(f"model: its {record.head.kind} head gives no next token; it needs a language head")
-    if options.temperature < 0:
-        raise InputError(f"temperature {options.temperature} is negative; 0 is greedy, 1 leaves the model as it is")
     if options.n_beams > 1 and options.temperature > 0:
         raise InputError("n_beams: beams are not sampled; set temperature to 0 or n_beams to 1")
     if options.stop_strings and run.tokenizer is None:
@@ -32,7 +30,7 @@ def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
         raise InputError("start_id: an encoder-decoder needs the id that its decoder begins with; give it")
     if run.chunk < 1:
         raise InputError(f"chunk: {run.chunk} tokens at a time; give at least 1")
-    vocab_size = generating(record).vocab_size
+    vocab_size = spec.last_stack(record).vocab_size
     for name, value in options:
         ids = value if name.endswith("_ids") else [value] if name.endswith("_id") and value != "none" else []
         wrong = next((token for token in ids if token >= vocab_size), None)
@@ -68,11 +66,6 @@ def as_rows(prompts: Prompts, reading: Stack, mask: Tensor | None = None) -> lis
                 f"prompt {index}: {len(row)} tokens, but the model's context is {most}; shorten the prompt"
             )
     return rows
-
-
-def generating(record: spec.Model) -> Stack:
-    """The stack of a model that writes: its only one, or the decoder."""
-    return record.decoder if isinstance(record, spec.EncoderDecoder) else record
 
 
 def as_seeds(seeds: int | Sequence[int | None] | None, n_rows: int) -> list[int | None]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.generation.cache import Cache
-from cutaway.generation.prompts import generating
 from cutaway.generation.result import Run
 from cutaway.generation.runner import Runner
 from cutaway.models import EncoderDecoder, Transformer
@@ -34,14 +33,15 @@ class Reader:
     ) -> None:  # fmt: skip
         self.model, self.rows, self.memory = model, [list(row) for row in rows], memory
         self.stack = model.decoder if isinstance(model, EncoderDecoder) else model
-        self.blocks = generating(model.spec).blocks
+        self.blocks = spec.last_stack(model.spec).blocks
         self.device = self.stack.embedding.table.weight.device
-        masks = {attention.mask.kind for attention in attentions(self.blocks)}
+        attentions = spec.attentions(self.blocks)
+        masks = {each.mask.kind for each in attentions}
         self.kind = None if masks & {"full", "two_sided"} else run.cache
         self.capacity, self.chunk = capacity, run.chunk
         self.cache: Cache | None = None
         self.prefix = [len(row) for row in self.rows] if "prefix" in masks else None
-        scalings = [each.positions.scaling for each in attentions(self.blocks) if isinstance(each.positions, spec.RoPE)]
+        scalings = [each.positions.scaling for each in attentions if isinstance(each.positions, spec.RoPE)]
         self.by_length = any(isinstance(each, (spec.DynamicScaling, spec.LongRopeScaling)) for each in scalings)
         self.crossings = {each.original_length for each in scalings if isinstance(each, spec.LongRopeScaling)}
         self.given = Given(memory=memory)
@@ -89,12 +89,6 @@ class Reader:
         if self.memory is not None and not same_memory:
             memory = Memory(self.memory.states[index], self.memory.owners[index], self.memory.plain)
             self.memory, self.given = memory, Given(memory=memory)
-
-
-def attentions(blocks: Sequence[spec.Block]) -> list[spec.MultiHead | spec.Latent]:
-    """Every self-attention of some blocks."""
-    parts = [branch.part for block in blocks for branch in block.branches]
-    return [part for part in parts if isinstance(part, (spec.MultiHead, spec.Latent))]
 
 
 def padded(

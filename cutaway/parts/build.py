@@ -149,8 +149,7 @@ def build_embedding(
     record: spec.TokenEmbedding, d_model: int, vocab_size: int, dropout: float, shared: Table | None = None
 ) -> TokenEmbedding:
     """The module of an embedding; `shared` is the table of another one to read instead of an own."""
-    width = d_model if record.width == "d_model" else record.width
-    norm = build_norm(record.norm, width if record.projection == "after_norm" else d_model)
+    norm = build_norm(record.norm, spec.inner_width(record, d_model))
     return TokenEmbedding(record, d_model, vocab_size, norm, dropout, shared)
 
 
@@ -169,5 +168,4 @@ def build_transform(record: object, d_model: int) -> Transform | None:
     """The module of a head's transform, None where states go on as they are."""
     if not isinstance(record, spec.Transform):
         return None
-    width = d_model if record.width == "d_model" else record.width
-    return Transform(record, d_model, build_norm(record.norm, width))
+    return Transform(record, d_model, build_norm(record.norm, spec.transform_width(record, d_model)))

@@ -40,8 +40,7 @@ class TokenEmbedding(nn.Module):
         shared: Table | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        width = d_model if record.width == "d_model" else record.width
-        inner = width if record.projection == "after_norm" else d_model
+        width, inner = spec.table_width(record, d_model), spec.inner_width(record, d_model)
         self.record, self.width, self.dropout, self.norm = record, inner, dropout, norm
         self.factor = math.sqrt(d_model) if record.factor == "sqrt_d_model" else record.factor
         self.tokens = Table(vocab_size, width) if shared is None else None

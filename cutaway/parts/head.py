@@ -24,7 +24,7 @@ class Transform(nn.Module):
 
     def __init__(self, record: spec.Transform, d_model: int, norm: nn.Module | None) -> None:
         super().__init__()
-        self.width = d_model if record.width == "d_model" else record.width
+        self.width = spec.transform_width(record, d_model)
         self.activation = ACTIVATIONS[record.activation]
         self.dense = Linear(d_model, self.width, record.bias)
         self.norm = norm

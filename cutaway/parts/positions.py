@@ -34,7 +34,7 @@ class Rotary(nn.Module):
     def __init__(self, record: spec.RoPE, head_dim: int) -> None:
         super().__init__()
         self.record = record
-        self.rotary_dim = head_dim if record.rotary_dim == "head" else record.rotary_dim
+        self.rotary_dim = spec.rotary_dim(record, head_dim)
         self.whole = self.rotary_dim == head_dim
         self.key = interned(("rope", record, self.rotary_dim))
 

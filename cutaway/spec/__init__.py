@@ -27,11 +27,11 @@ from cutaway.spec.attention import (
     TwoSidedMask,
     sizes,
 )
-from cutaway.spec.block import Block, Branch, Repeat, Stage
+from cutaway.spec.block import Block, Branch, Repeat, Stage, attentions
 from cutaway.spec.checks import Problem, check, problems
 from cutaway.spec.compare import differences, mapped, settled
 from cutaway.spec.count import Count, count, predicted_reading_per_s, predicted_tokens_per_s
-from cutaway.spec.embedding import TokenEmbedding
+from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import (
     Dense,
     Gated,
@@ -44,7 +44,16 @@ from cutaway.spec.feedforward import (
 )
 from cutaway.spec.files import load, parse, read, schema, to_json, to_toml
 from cutaway.spec.generation import Generation
-from cutaway.spec.head import ClassHead, LanguageHead, MaskedHead, NoTransform, Transform, VectorHead
+from cutaway.spec.head import (
+    ClassHead,
+    LanguageHead,
+    MaskedHead,
+    NoTransform,
+    Transform,
+    VectorHead,
+    head_width,
+    transform_width,
+)
 from cutaway.spec.model import (
     ADAPTER,
     Decoder,
@@ -55,6 +64,8 @@ from cutaway.spec.model import (
     PrefixDecoder,
     Side,
     expand,
+    first_stack,
+    last_stack,
     stacks,
 )
 from cutaway.spec.norms import LayerNorm, NoNorm, RMSNorm
@@ -77,6 +88,7 @@ from cutaway.spec.positions import (
     T5Buckets,
     YarnScaling,
     attention_factor,
+    rotary_dim,
     yarn_mscale,
 )
 from cutaway.spec.presets import about, names, preset
@@ -151,12 +163,17 @@ __all__ = [
     "YarnScaling",
     "about",
     "attention_factor",
+    "attentions",
     "check",
     "count",
     "differences",
     "expand",
+    "first_stack",
     "gated_d_ff",
+    "head_width",
+    "inner_width",
     "kinds_in",
+    "last_stack",
     "legal_pairs",
     "load",
     "mapped",
@@ -169,13 +186,16 @@ __all__ = [
     "preset",
     "problems",
     "read",
+    "rotary_dim",
     "schema",
     "set_values",
     "settled",
     "sizes",
     "stacks",
+    "table_width",
     "to_json",
     "to_toml",
+    "transform_width",
     "weights",
     "yarn_mscale",
 ]

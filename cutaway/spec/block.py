@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -69,3 +70,9 @@ class Repeat(Record):
 
 
 Layer = Annotated[Block | Repeat, Field(discriminator="kind")]
+
+
+def attentions(blocks: Iterable[Block]) -> list[MultiHead | Latent]:
+    """Every self-attention that is there, in running order."""
+    parts = [branch.part for block in blocks for branch in block.branches]
+    return [part for part in parts if isinstance(part, (MultiHead, Latent))]

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from cutaway.errors import SpecError
 from cutaway.spec.attention import Cross, Latent, MultiHead, NoCross, sizes
 from cutaway.spec.block import Block, Layer, Repeat, Stage
-from cutaway.spec.embedding import TokenEmbedding
-from cutaway.spec.head import ClassHead, Head, HeadTransform, LanguageHead, MaskedHead, Transform
-from cutaway.spec.model import EncoderDecoder, Model, stacks
+from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.head import ClassHead, LanguageHead, MaskedHead, head_width
+from cutaway.spec.model import EncoderDecoder, Model, last_stack, stacks
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.part_checks import Problem, part_problems
 from cutaway.spec.positions import FromIds, Learned, NoPositions, Sinusoidal, T5Buckets
@@ -90,8 +90,7 @@ def _embedding(stack: Any, place: _Place) -> Iterator[Problem]:
             yield Problem(f"{at}.projection", message, ("before_positions", "after_norm"))
         if record.projection_bias:
             yield Problem(f"{at}.projection_bias", "there is no projection to have a bias", (False,))
-    inner = width if record.projection == "after_norm" else place.d_model
-    places = record.positions
+    inner, places = inner_width(record, place.d_model), record.positions
     if isinstance(places, Sinusoidal) and places.frequencies == "closed" and inner % 2:
         yield Problem(f"{at}.positions.frequencies", f"the closed form needs an even width, not {inner}", ("paper",))
     if isinstance(places, Learned):
@@ -223,7 +222,7 @@ def _head(spec: Model) -> Iterator[Problem]:
     head = spec.head
     if head.kind not in HEADS[spec.kind]:
         yield Problem("head.kind", f"a {head.kind} head has no place in {_a(spec.kind)}", HEADS[spec.kind])
-    target = spec.decoder if isinstance(spec, EncoderDecoder) else spec
+    target = last_stack(spec)
     if isinstance(head, (LanguageHead, MaskedHead)):
         width, table = head_width(head, spec.d_model), table_width(target.embedding, spec.d_model)
         if head.tied and width != table:
@@ -238,7 +237,7 @@ def _head(spec: Model) -> Iterator[Problem]:
 
 
 def _generation(spec: Model) -> Iterator[Problem]:
-    vocab_size = (spec.decoder if isinstance(spec, EncoderDecoder) else spec).vocab_size
+    vocab_size = last_stack(spec).vocab_size
     for name, value in spec.generation:
         if not name.endswith(("_id", "_ids")) or value == "none":
             continue
@@ -246,21 +245,6 @@ def _generation(spec: Model) -> Iterator[Problem]:
         if wrong:
             message = f"{wrong[0]} is no id of the vocabulary of {vocab_size}"
             yield Problem(f"generation.{name}", message, (f"at most {vocab_size - 1}",))
-
-
-def table_width(record: TokenEmbedding, d_model: int) -> int:
-    """The width of an embedding's table."""
-    return d_model if record.width == "d_model" else record.width
-
-
-def head_width(head: Head, d_model: int) -> int:
-    """The width of the states that a head's last matrix reads."""
-    return transform_width(head.transform, d_model)
-
-
-def transform_width(record: HeadTransform, d_model: int) -> int:
-    """The width of the states that a head's transform gives."""
-    return record.width if isinstance(record, Transform) and record.width != "d_model" else d_model
 
 
 def _a(kind: str) -> str:

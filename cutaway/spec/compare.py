@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, sizes
 from cutaway.spec.block import BRANCH_NAMES
-from cutaway.spec.embedding import TokenEmbedding
+from cutaway.spec.embedding import TokenEmbedding, table_width
 from cutaway.spec.feedforward import MixtureOfExperts
 from cutaway.spec.generation import Generation
 from cutaway.spec.head import LanguageHead, Transform
 from cutaway.spec.model import Decoder, Dropout, Encoder, Model, PrefixDecoder, Side, expand
-from cutaway.spec.positions import LongRopeScaling, RoPE, YarnScaling, attention_factor
+from cutaway.spec.positions import LongRopeScaling, RoPE, YarnScaling, attention_factor, rotary_dim
 from cutaway.spec.record import Record
 
 M = TypeVar("M", bound=Record)
@@ -113,7 +113,7 @@ def _written_out(value: Record, d_model: int) -> Record:
             return value.replace(attention_factor=attention_factor(value), factor=1.0)
         case TokenEmbedding():
             factor = d_model**0.5 if value.factor == "sqrt_d_model" else value.factor
-            return value.replace(factor=factor, width=d_model if value.width == "d_model" else value.width)
+            return value.replace(factor=factor, width=table_width(value, d_model))
         case LanguageHead(input_factor=str()):
             return value.replace(input_factor=d_model**-0.5)
         case Transform(width="d_model"):
@@ -126,9 +126,7 @@ def _written_out(value: Record, d_model: int) -> Record:
 
 
 def _turned(positions: Any, width: int) -> Any:
-    if isinstance(positions, RoPE) and positions.rotary_dim == "head":
-        return positions.replace(rotary_dim=width)
-    return positions
+    return positions.replace(rotary_dim=rotary_dim(positions, width)) if isinstance(positions, RoPE) else positions
 
 
 def _named(path: str, layers: list[int]) -> str:

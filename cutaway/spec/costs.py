@@ -7,10 +7,9 @@ from math import prod
 from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, Mask, MultiHead, QKNorm, sizes
-from cutaway.spec.checks import head_width, table_width
-from cutaway.spec.embedding import TokenEmbedding
+from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.head import ClassHead, Head, Transform, VectorHead
+from cutaway.spec.head import ClassHead, Head, Transform, VectorHead, head_width
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.positions import Learned
 from cutaway.spec.weights import Shapes, part_shapes, size
@@ -63,8 +62,7 @@ def branch_cost(part: Any, norms: tuple[Any, ...], held: Shapes, at: Lengths) ->
 def embedding_cost(stack: Any, held: Shapes, at: Lengths) -> Cost:
     """Rows are looked up, not multiplied: a step reads one row of each table for each sequence."""
     record: TokenEmbedding = stack.embedding
-    width = table_width(record, at.d_model)
-    inner = width if record.projection == "after_norm" else at.d_model
+    width, inner = table_width(record, at.d_model), inner_width(record, at.d_model)
     looked_up = width + inner * (bool(record.n_token_types) + isinstance(record.positions, Learned))
     products = {name: shape for name, shape in held.items() if name.startswith(("projection", "norm"))}
     kept = inner * (not isinstance(record.norm, NoNorm)) + width * (record.projection != "none")

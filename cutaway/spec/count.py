@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from cutaway.errors import SpecError
+from cutaway.spec.block import attentions
 from cutaway.spec.costs import Cost, Lengths, branch_cost, embedding_cost, head_cost
 from cutaway.spec.head import LanguageHead
 from cutaway.spec.model import EncoderDecoder, Model, stacks
@@ -168,10 +170,9 @@ def _lengths(spec: Model, prefix: str, row: tuple[int, int, int]) -> Lengths:
     return Lengths(spec.d_model, source if prefix == "encoder." else tokens, source, batch, writes, cached)
 
 
-def _sees_all(stack: object) -> bool:
+def _sees_all(stack: Any) -> bool:
     """Whether a layer looks ahead, so that what was read cannot be kept."""
-    parts = (branch.part for block in stack.blocks for branch in block.branches)  # type: ignore[attr-defined]
-    return any(getattr(part, "mask", None) is not None and part.mask.kind == "full" for part in parts)
+    return any(part.mask.kind == "full" for part in attentions(stack.blocks))
 
 
 def _width(norm: object, d_model: int) -> int:

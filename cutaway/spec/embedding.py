@@ -29,3 +29,13 @@ class TokenEmbedding(Record):
 
 
 Embedding = TokenEmbedding
+
+
+def table_width(record: TokenEmbedding, d_model: int) -> int:
+    """The width of the table."""
+    return d_model if record.width == "d_model" else record.width
+
+
+def inner_width(record: TokenEmbedding, d_model: int) -> int:
+    """The width in which types and positions are added and the norm is taken."""
+    return table_width(record, d_model) if record.projection == "after_norm" else d_model

@@ -92,3 +92,13 @@ class VectorHead(Record):
 
 
 Head = Annotated[LanguageHead | MaskedHead | ClassHead | VectorHead, Field(discriminator="kind")]
+
+
+def head_width(head: Head, d_model: int) -> int:
+    """The width of the states that a head's last matrix reads."""
+    return transform_width(head.transform, d_model)
+
+
+def transform_width(record: HeadTransform, d_model: int) -> int:
+    """The width of the states that a head's transform gives."""
+    return record.width if isinstance(record, Transform) and record.width != "d_model" else d_model

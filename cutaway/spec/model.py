@@ -137,3 +137,13 @@ def stacks(spec: Model) -> dict[str, Any]:
     if isinstance(spec, EncoderDecoder):
         return {"encoder.": spec.encoder, "decoder.": spec.decoder}
     return {"": spec}
+
+
+def first_stack(spec: Model) -> Any:
+    """The stack that reads a text: the only one, or the encoder."""
+    return spec.encoder if isinstance(spec, EncoderDecoder) else spec
+
+
+def last_stack(spec: Model) -> Any:
+    """The stack that the head reads: the only one, or the decoder."""
+    return spec.decoder if isinstance(spec, EncoderDecoder) else spec

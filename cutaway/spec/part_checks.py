@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.positions import Llama3Scaling, LongRopeScaling, RoPE, T5Buckets, YarnScaling
+from cutaway.spec.positions import Llama3Scaling, LongRopeScaling, RoPE, T5Buckets, YarnScaling, rotary_dim
 
 MOST_LISTED = 1 << 12
 """Legal values up to this number are listed one by one."""
@@ -87,10 +87,10 @@ def _positions(record: Any, width: int, named: str, at: str) -> Iterator[Problem
 
 
 def _rope(rope: RoPE, width: int, named: str, at: str) -> Iterator[Problem]:
-    rotary_dim = width if rope.rotary_dim == "head" else rope.rotary_dim
-    if rotary_dim % 2 or rotary_dim > width:
-        message = f"RoPE turns pairs of the {width} numbers of {named}; rotary_dim {rotary_dim} is "
-        message += "odd" if rotary_dim % 2 else "more than that"
+    turned = rotary_dim(rope, width)
+    if turned % 2 or turned > width:
+        message = f"RoPE turns pairs of the {width} numbers of {named}; rotary_dim {turned} is "
+        message += "odd" if turned % 2 else "more than that"
         if width < 2:
             yield Problem(f"{at}.kind", message, ("none", "alibi", "t5"))
         else:
@@ -111,7 +111,7 @@ def _rope(rope: RoPE, width: int, named: str, at: str) -> Iterator[Problem]:
             message = f"the blend runs from low_freq_factor up to high_freq_factor {scaling.high_freq_factor}"
             yield Problem(f"{at}.scaling.high_freq_factor", message, (f"above {scaling.low_freq_factor}",))
         case LongRopeScaling():
-            yield from _longrope(scaling, rotary_dim // 2, f"{at}.scaling")
+            yield from _longrope(scaling, turned // 2, f"{at}.scaling")
 
 
 def _longrope(scaling: LongRopeScaling, pairs: int, at: str) -> Iterator[Problem]:

@@ -192,4 +192,9 @@ class T5Buckets(Record):
     bidirectional: bool = False
 
 
+def rotary_dim(record: RoPE, head_dim: int) -> int:
+    """How many numbers of a head turn."""
+    return head_dim if record.rotary_dim == "head" else record.rotary_dim
+
+
 RelativePositions = Annotated[NoPositions | RoPE | ALiBi | T5Buckets, Field(discriminator="kind")]

@@ -6,12 +6,11 @@ from math import prod
 from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
-from cutaway.spec.block import Block, Stage
-from cutaway.spec.checks import head_width, table_width, transform_width
-from cutaway.spec.embedding import TokenEmbedding
+from cutaway.spec.block import Block, Stage, attentions
+from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.head import ClassHead, HeadTransform, Transform, VectorHead
-from cutaway.spec.model import EncoderDecoder, Model, stacks
+from cutaway.spec.head import ClassHead, HeadTransform, Transform, VectorHead, head_width, transform_width
+from cutaway.spec.model import EncoderDecoder, Model, last_stack, stacks
 from cutaway.spec.norms import LayerNorm, RMSNorm
 from cutaway.spec.positions import Learned, T5Buckets
 from cutaway.spec.residual import Add
@@ -39,8 +38,7 @@ def part_weights(spec: Model) -> dict[str, Shapes]:
             out |= {f"{prefix}blocks.{index}.{name}": part for name, part in block_weights(block, spec.d_model).items()}
         out[f"{prefix}relative_bias"] = _relative_bias(stack.blocks)
         out[f"{prefix}final_norm"] = norm_weights(stack.final_norm, spec.d_model)
-    target = spec.decoder if isinstance(spec, EncoderDecoder) else spec
-    out["head"] = _head(spec, target.vocab_size)
+    out["head"] = _head(spec, last_stack(spec).vocab_size)
     return out
 
 
@@ -160,8 +158,7 @@ def _residual_scale(stage: Stage, d_model: int) -> Shapes:
 
 def _embedding(stack: Any, d_model: int, own_table: bool) -> Shapes:
     record: TokenEmbedding = stack.embedding
-    width = table_width(record, d_model)
-    inner = width if record.projection == "after_norm" else d_model
+    width, inner = table_width(record, d_model), inner_width(record, d_model)
     out: Shapes = {"tokens.weight": (stack.vocab_size, width)} if own_table else {}
     if record.projection != "none":
         out |= _linear("projection", width, d_model, record.projection_bias)
@@ -173,11 +170,9 @@ def _embedding(stack: Any, d_model: int, own_table: bool) -> Shapes:
 
 
 def _relative_bias(blocks: tuple[Block, ...]) -> Shapes:
-    for block in blocks:
-        for branch in block.branches:
-            part = branch.part
-            if isinstance(part, (MultiHead, Latent)) and isinstance(part.positions, T5Buckets):
-                return {"weight": (part.positions.n_buckets, part.n_heads)}
+    for part in attentions(blocks):
+        if isinstance(part.positions, T5Buckets):
+            return {"weight": (part.positions.n_buckets, part.n_heads)}
     return {}
 
 

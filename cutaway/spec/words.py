@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, Mask, MultiHead, QKNorm, sizes
-from cutaway.spec.embedding import TokenEmbedding
+from cutaway.spec.embedding import TokenEmbedding, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
 from cutaway.spec.head import ClassHead, Head, LanguageHead, MaskedHead, Transform, VectorHead
 from cutaway.spec.norms import LayerNorm, NoNorm, RMSNorm
@@ -151,10 +151,10 @@ def feed_forward(part: Any) -> str:
 
 def embedding(record: TokenEmbedding, d_model: int) -> dict[str, str]:
     """An embedding by aspect."""
-    width = d_model if record.width == "d_model" else record.width
     where = {"none": "", "before_positions": " before positions are added", "after_norm": " last"}[record.projection]
     bias = " with a bias" if record.projection_bias else ""
-    projected = f", projected from {number(width)} numbers{where}{bias}" if record.projection != "none" else ""
+    width = number(table_width(record, d_model))
+    projected = f", projected from {width} numbers{where}{bias}" if record.projection != "none" else ""
     factor = "sqrt(d_model)" if record.factor == "sqrt_d_model" else number(record.factor)
     types = f"{record.n_token_types} token types" if record.n_token_types else ""
     return {

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cutaway import spec as s
-from cutaway.spec.checks import MASKS, head_width, table_width
+from cutaway.spec.checks import MASKS
 from cutaway.spec.pairs import PLACEMENTS, POSITIONS, RELATIVE, Pair, legal_pairs
 from cutaway.spec.part_checks import divisors
 
@@ -67,7 +67,7 @@ class Maker:
             head = self.head(pair.model, stack["embedding"], stack["vocab_size"])
             return record(**common, **stack, head=head, generation=self.generation(stack["vocab_size"]))
         encoder, decoder = s.Side(**self.stack(pair, "encoder")), s.Side(**self.stack(pair, "decoder", crosses=True))
-        alike = [(side.vocab_size, table_width(side.embedding, self.d_model)) for side in (encoder, decoder)]
+        alike = [(side.vocab_size, s.table_width(side.embedding, self.d_model)) for side in (encoder, decoder)]
         return s.EncoderDecoder(
             **common, encoder=encoder, decoder=decoder,
             shared_embedding=alike[0] == alike[1] and self.pick((True, True, False)),
@@ -287,8 +287,7 @@ class Maker:
             factor=self.pick((1.0, "sqrt_d_model", 0.7)), n_token_types=self.pick((0, 0, 2)),
             norm=self.pick((s.NoNorm(), self.norm())),
         )  # fmt: skip
-        inner = table_width(record, self.d_model) if projection == "after_norm" else self.d_model
-        return record.replace(positions=self.absolute(absolute, inner))
+        return record.replace(positions=self.absolute(absolute, s.inner_width(record, self.d_model)))
 
     def absolute(self, kind: str, width: int) -> Any:
         counted = self.pick((s.FromMask(), s.ByColumn(), s.FromIds(pad_id=PAD)))
@@ -371,7 +370,7 @@ class Maker:
             fields["input_factor"] = self.pick((1.0, "1/sqrt_d_model", 0.5))
             fields["soft_cap"] = self.pick(("none", 2.0))
         head = s.MaskedHead(**fields) if kind == "masked" else s.LanguageHead(**fields)
-        fits = head_width(head, self.d_model) == table_width(embedding, self.d_model)
+        fits = s.head_width(head, self.d_model) == s.table_width(embedding, self.d_model)
         return head.replace(tied=fits and self.pick((True, True, False)))
 
     def generation(self, vocab_size: int) -> s.Generation:

@@ -9,7 +9,6 @@ import torch
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.generation import Cache
-from cutaway.generation.reader import attentions
 from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from tests.conformance.models import drawn
@@ -82,7 +81,7 @@ def packable(record: spec.Model) -> bool:
     return isinstance(record, spec.Decoder) and not any(
         isinstance(part.mask, spec.FullMask)
         or (isinstance(part.positions, spec.RoPE) and isinstance(part.positions.scaling, changing))
-        for part in attentions(record.blocks)
+        for part in spec.attentions(record.blocks)
     )
 
 

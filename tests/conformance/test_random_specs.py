@@ -10,7 +10,6 @@ import torch
 
 from cutaway import spec
 from cutaway.generation import Cache
-from cutaway.generation.reader import attentions
 from tests.conformance.models import Inputs, drawn, writing
 from tests.conformance.strategies import random_specs
 
@@ -35,7 +34,7 @@ def cacheable(record):
     return isinstance(record, (spec.Decoder, spec.EncoderDecoder)) and not any(
         isinstance(part.mask, AHEAD)
         or (isinstance(part.positions, spec.RoPE) and isinstance(part.positions.scaling, changing))
-        for part in attentions(writing(record).blocks)
+        for part in spec.attentions(writing(record).blocks)
     )
 
 

@@ -10,7 +10,6 @@ import torch
 
 from cutaway import spec
 from cutaway.generation import Cache, Run, generate
-from cutaway.generation.reader import attentions
 from cutaway.generation.runner import Runner
 from cutaway.parts.step import Given
 from tests.conformance.models import drawn
@@ -64,7 +63,7 @@ def test_enough_of_every_kind():
     wanted = ["Part.multi_head", "Part.dense", "Part.gated", "Norm.layernorm", "Norm.rmsnorm", "Norm.none"]
     wanted += ["Mask.causal", "Mask.sliding", "Mask.chunked", "RelativePositions.rope", "AbsolutePositions.learned"]
     assert len(SPECS) >= 80 and min(kinds[kind] for kind in wanted) >= 5
-    parts = [part for record in SPECS for part in attentions(record.blocks)]
+    parts = [part for record in SPECS for part in spec.attentions(record.blocks)]
     assert sum(part.n_kv_heads not in ("n_heads", part.n_heads) for part in parts) >= 10
     assert sum(part.value_dim != "head_dim" for part in parts) >= 10
 
@@ -89,7 +88,7 @@ def test_it_gives_what_the_forwards_give(index):
 
 def goes_by_length(record: spec.Decoder) -> bool:
     """Whether a cached key keeps a rotation that reading anew would change."""
-    places = [part.positions for part in attentions(record.blocks)]
+    places = [part.positions for part in spec.attentions(record.blocks)]
     return any(isinstance(each, spec.RoPE) and isinstance(each.scaling, BY_LENGTH) for each in places)
 
 

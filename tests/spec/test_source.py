@@ -133,7 +133,7 @@ def test_equal_parts_are_written_once_and_patterns_as_loops():
     assert_equal(record)
 
 
-WORKED_OUT = {"n_kv_heads", "head_dim", "value_dim", "width"}  # read by spec.sizes, table_width and head_width
+WORKED_OUT = {"n_kv_heads", "head_dim", "value_dim", "width", "rotary_dim"}  # read by sizes, table_width and the like
 NOT_PRINTED = {
     "name",
     "kind",

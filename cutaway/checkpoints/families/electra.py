@@ -11,7 +11,6 @@ from cutaway.checkpoints.families import bert
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames, same
-from cutaway.spec.checks import table_width
 
 CLASSES = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
            "ForQuestionAnswering")  # fmt: skip
@@ -62,7 +61,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     out = {
         "model_type": "electra", **bert.write_encoder(record), **write_head(record.head, "Electra"),
-        "embedding_size": table_width(record.embedding, record.d_model),
+        "embedding_size": spec.table_width(record.embedding, record.d_model),
     }  # fmt: skip
     if isinstance(record.head, spec.ClassHead) and record.head.pool == "none" and record.head.transform.kind == "dense":
         out["architectures"] = ["ElectraForPreTraining"]

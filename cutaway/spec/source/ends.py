@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutaway.spec.checks import head_width, table_width, transform_width
-from cutaway.spec.embedding import TokenEmbedding
-from cutaway.spec.head import ClassHead, Head, LanguageHead, MaskedHead, Transform, VectorHead
+from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.head import (
+    ClassHead,
+    Head,
+    LanguageHead,
+    MaskedHead,
+    Transform,
+    VectorHead,
+    head_width,
+    transform_width,
+)
 from cutaway.spec.positions import FromIds, NoPositions, Sinusoidal
 from cutaway.spec.source.feedforward import ACTIVATIONS
 from cutaway.spec.source.norms import norm, norms
@@ -17,8 +25,7 @@ from cutaway.spec.source.writing import File, Part, linear, module, number, retu
 def embedding(file: File, stack: Any, d_model: int, dropout: float, role: str, own_table: bool) -> Part:
     """norm(factor * table[id] + types[type] + position), projected where the table is narrower."""
     record: TokenEmbedding = stack.embedding
-    width = table_width(record, d_model)
-    inner = width if record.projection == "after_norm" else d_model
+    width, inner = table_width(record, d_model), inner_width(record, d_model)
     attributes = [f"self.tokens = nn.Embedding({stack.vocab_size}, {width})"] if own_table else []
     forward = [f"x = {'self.tokens' if own_table else 'table'}(ids){shape('B', 'T', width)}"]
     if record.factor == "sqrt_d_model":

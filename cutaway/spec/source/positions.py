@@ -14,6 +14,7 @@ from cutaway.spec.positions import (
     Sinusoidal,
     T5Buckets,
     YarnScaling,
+    rotary_dim,
 )
 from cutaway.spec.source.writing import File, function, number, shape
 
@@ -22,7 +23,7 @@ Scaling = NoScaling | LinearScaling | DynamicScaling | YarnScaling | Llama3Scali
 
 def rotate(file: File, record: RoPE, head_dim: int) -> str:
     """A call of the function that turns q or k; `{}` takes the tensor."""
-    turned = head_dim if record.rotary_dim == "head" else record.rotary_dim
+    turned = rotary_dim(record, head_dim)
     whole, pairs, halves = turned == head_dim, turned // 2, record.layout == "halves"
     before, after, factor = _scaled(record.scaling, turned)
     cos, sin = "angle.cos()", "angle.sin()"
