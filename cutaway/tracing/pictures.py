@@ -105,7 +105,9 @@ def _heat(grid: Grid, axes: Any, place: Any) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(length=0)
-    place.colorbar(drawn, ax=axes, shrink=0.8, aspect=25, pad=0.02).outline.set_visible(False)
+    bar = place.colorbar(drawn, ax=axes, shrink=0.8, aspect=25, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.solids.set_edgecolor("face")  # or seams would show
     for i, row in enumerate(grid.words):
         for j, word in enumerate(row):
             share = (float(values[i, j]) - bounds[0]) / (bounds[1] - bounds[0])

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/glossary.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/glossary.md", "docs/inside.md")
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+INSIDE = (ROOT / "docs" / "inside.md").read_text(encoding="utf-8")
 
 
-def fenced(kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", TEXT, re.S)
+def fenced(kind: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", text, re.S)
 
 
 LINES = [re.split(r"  +#", line)[0].strip() for block in fenced("sh") for line in block.splitlines() if line.strip()]
@@ -49,7 +50,7 @@ def same(shown: str, printed: str) -> bool:
 
 
 def _number(word: str) -> float:
-    return float(word) if re.fullmatch(r"\d+\.\d+", word) else 0.0
+    return float(word) if re.fullmatch(r"-?\d+\.\d+", word) else 0.0
 
 
 def test_nothing_else_is_shown():
@@ -68,6 +69,29 @@ def test_a_command_runs(line, tmp_path):
 
 @pytest.mark.parametrize("block", fenced("console"), ids=lambda block: block.splitlines()[0])
 def test_a_command_prints_what_is_shown(block):
+    check(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", fenced("console", INSIDE), ids=lambda block: block.splitlines()[0])
+def test_a_trace_prints_what_is_shown(block):
+    check(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for block in fenced("sh", INSIDE) for line in block.splitlines()])
+def test_a_trace_runs(line, tmp_path):
+    run(line, tmp_path)
+
+
+def test_the_python_of_looking_inside_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = fenced("python", INSIDE)
+    exec(compile(code, "inside.md", "exec"), {})
+    assert (tmp_path / "heads.png").is_file() and "Patching attn.z" in capsys.readouterr().out
+
+
+def check(block: str) -> None:
     """Every line in its order; `...` stands for lines left out."""
     command, *shown = block.splitlines()
     printed = run(command.removeprefix("$ ")).splitlines()

@@ -83,6 +83,8 @@ def entropy(
     subject = Subject.of(model, reading)
     prompt = subject.prompt(text)
     weights = patterns(subject.loaded.model, prompt, "cross" if cross else "encoder" if encoder else "self")
-    note = f"nats, mean over {weights.shape[3]} tokens; over {weights.shape[4]} alike {math.log(weights.shape[4]):.2f}"
+    note = (
+        f"nats, mean over {weights.shape[3]} tokens; at most log {weights.shape[4]} = {math.log(weights.shape[4]):.2f}"
+    )
     grid = by_head("Entropy of attention", nats(weights[:, 0]).mean(-1), note)
     subject.tell("Entropy", [grid], out, repr(text))

@@ -100,7 +100,7 @@ class Subject:
             try:
                 return [int(word) for word in text.replace(",", " ").split()]
             except ValueError:
-                raise InputError(f"{text!r}: with --ids a text is numbers, such as '5 3 9'") from None
+                raise InputError(f"{text[:40]!r}: with --ids a text is numbers, such as '5 3 9'") from None
         if self.loaded.tokenizer is None:
             raise InputError(f"{self.name}: the model has no tokenizer; give token numbers with --ids")
         return self.loaded.tokenizer.encode(text, add_special_tokens=whole)
