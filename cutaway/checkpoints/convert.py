@@ -6,6 +6,7 @@ Nothing that is half written can be mistaken for a model: all is written aside a
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,9 @@ def convert(source: str | Path, to: Format, out: str | Path, dtype: str = "", fa
     """
     if to not in ("hf", "gguf"):
         raise CheckpointError(f"{to}: no format to convert to; known are hf and gguf")
-    opened, out = open_checkpoint(source), Path(out)
+    out = Path(out)
+    _check_free(out)
+    opened = open_checkpoint(source)
     _ = opened.match  # what is missing shows before anything is written
     prefer = family or opened.label
     target = (fit_hf if to == "hf" else fit_gguf)(opened.record, prefer)
@@ -69,9 +72,9 @@ def aside(out: Path) -> Iterator[Path]:
     part = out.with_name(f".{out.name}.part")
     lock = FileLock(out.with_name(f".{out.name}.lock"))
     try:
-        if out.is_file() or (out.is_dir() and any(out.iterdir())):
-            raise CheckpointError(f"{out}: there is something already; name a new folder")
+        _check_free(out)
         out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out.parent).close()  # where nothing can be written, the lock would wait for ever
         with lock:
             try:
                 shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
@@ -85,3 +88,17 @@ def aside(out: Path) -> Iterator[Path]:
                 Path(lock.lock_file).unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(f"{out}: {error.strerror or error}; check the folder and the free space") from error
+
+
+def _check_free(out: Path) -> None:
+    """Raise CheckpointError where a name can be no new folder, before any work is done."""
+    try:
+        out.lstat()
+        taken = out.is_symlink() or not out.is_dir() or any(out.iterdir())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"{str(out)[:80]}: {reason}; name a new folder") from None
+    if taken:
+        raise CheckpointError(f"{out}: there is something already; name a new folder")

@@ -42,8 +42,15 @@ def _run() -> None:
         _fail(f"{' '.join(str(error).split())} `cutaway --help` lists what there is")
     except CutawayError as error:
         _fail(str(error))
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # the disk is full, the output is gone
+        what = f"{error.filename}: " if error.filename else ""
+        _fail(f"{what}{error.strerror or error}; check the place and the free space")
+    except MemoryError:
+        _fail("the memory is not enough; take a smaller model or a shorter text")
 
 
 def _fail(message: str) -> None:
-    print(f"cutaway: {message}", file=sys.stderr)
+    print(f"cutaway: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(2)

@@ -9,7 +9,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.errors import SpecError
+from cutaway.cli.numbers import NotNegativeIfGiven
+from cutaway.errors import InputError, SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
 app.command("cutaway.cli.lab:app", name="lab", help="The lab in the browser, and its labs from the terminal.")
@@ -60,14 +61,16 @@ def run(
     :param losses: the file whose loss is measured with and without what is removed, in place of the prompt
     :param trace: show what happened inside, or not
     """
-    from cutaway.cli.run import Request, show_run
+    from cutaway.cli.run import Request, piped, show_run
 
+    if greedy and temperature:
+        raise InputError(f"--greedy and --temperature {temperature}: choose one of the two")
     options = given(
         max_tokens=max_tokens, temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         repetition_penalty=repetition_penalty, stop_strings=stop or None,
     )  # fmt: skip
     inside = sys.stdout.isatty() and not json if trace is None else trace
-    text = sys.stdin.read() if stdin else text
+    text = piped() if stdin else text
     show_run(Request(model, text, options, seed, chat, remove, losses, inside, json))
 
 
@@ -95,6 +98,8 @@ def show(
     """
     from cutaway.cli.show import show_code, show_diff, show_model
 
+    if code and diff:
+        raise InputError("--code and --diff: choose one of the two")
     if code:
         show_code(model, settings(sets), json)
     elif diff:
@@ -113,8 +118,8 @@ def taps(model: str, /, *, json: Json = False) -> None:
 
 @app.command
 def compare(
-    first: str, second: str, text: str = "", /, *, tolerance: float | None = None, each: Flag = False, html: str = "",
-    json: Json = False,
+    first: str, second: str, text: str = "", /, *, tolerance: NotNegativeIfGiven = None, each: Flag = False,
+    html: str = "", json: Json = False,
 ) -> None:  # fmt: skip
     """The first tensor in which two models, types, kernels or programs part ways; exit status 1 where they do.
 

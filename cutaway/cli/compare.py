@@ -12,6 +12,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.cli.models import fetch, load_model
+from cutaway.cli.output import check_target
 from cutaway.cli.tables import tell
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
@@ -47,6 +48,8 @@ class Request:
 
 def show_compare(request: Request) -> bool:
     """Print where the two part ways; whether they are equal within the tolerance."""
+    if request.html:
+        check_target(request.html)
     sides = [side_of(word) for word in (request.first, request.second)]
     ids = ids_of([side.tokenizer for side in sides], sides[0].record, request.text)
     found = compare(sides[0].source, sides[1].source, ids, request.tolerance)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.cli.models import load_model
-from cutaway.cli.output import print_json
+from cutaway.cli.output import print_json, reason
 from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
@@ -49,8 +49,8 @@ def read_text(file: str) -> str:
         if len(data) > MOST_BYTES:
             raise InputError(f"{file}: more than {MOST_BYTES >> 20} MiB; give a part of it")
         return data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot be read as text ({error}); give a UTF-8 file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file or repr(file)}: cannot be read as text ({reason(error)}); give a UTF-8 file") from None
 
 
 def tokens_of(text: str, loaded: Loaded, file: str) -> list[int]:

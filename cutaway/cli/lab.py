@@ -92,5 +92,5 @@ def _setting(text: str) -> tuple[str, Any]:
         raise InputError(f"--set {text!r}: a key and a value are needed; write for example --set m=2")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key, value

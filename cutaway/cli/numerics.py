@@ -25,10 +25,13 @@ def numerics(
 
     from cutaway.cli.compare import ids_of
     from cutaway.cli.models import load_model
+    from cutaway.cli.output import check_target
     from cutaway.cli.tables import tell
     from cutaway.tracing.numerics import cast, errors, watch
     from cutaway.tracing.passes import read
 
+    if html:
+        check_target(html)
     loaded = load_model(model)
     ids = ids_of([loaded.tokenizer], loaded.spec, text)
     measured = loaded.model if dtype == "float32" else cast(getattr(torch, dtype))(loaded.model)

@@ -6,9 +6,12 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
+from cutaway.errors import InputError
 
 console = Console(highlight=False)
 """Plain where it is piped or NO_COLOR is set; as wide as the terminal or COLUMNS says, else 80."""
@@ -53,6 +56,38 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written, without its name."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def check_target(path: str) -> None:
+    """Raise InputError where a file cannot be written, before the work that would fill it."""
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise InputError(f"{path}: it is a folder; name a file")
+        if not file.parent.is_dir():
+            raise InputError(f"{path}: cannot be written (there is no folder {file.parent}); make it first")
+    except OSError as error:
+        raise InputError(f"{path[:80]}: cannot be written ({reason(error)}); name another file") from None
+
+
+def write(path: str, text: str) -> None:
+    """Write a file; raises InputError where that cannot be, and then leaves no part of a new one."""
+    file = Path(path)
+    try:
+        fresh = not file.exists()
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError:
+            if fresh:
+                file.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written ({reason(error)}); name another file") from None
 
 
 def change(before: float, after: float) -> str:

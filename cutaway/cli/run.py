@@ -12,6 +12,7 @@ from cutaway import spec
 from cutaway.cli.models import load_model
 from cutaway.cli.output import console, print_json
 from cutaway.errors import InputError
+from cutaway.generation.prompts import as_seeds
 from cutaway.loaded import Loaded
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def show_run(request: Request) -> None:
 
         show_parts(request.model, request.as_json)
         return
+    _check(request.options, request.seed)
     loaded = load_model(request.model)
     if not isinstance(loaded.spec.head, spec.LanguageHead):
         from cutaway.cli.encode import show_reading
@@ -117,10 +119,12 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
 
 def chat(model: str, options: dict[str, Any], seed: int, as_json: bool) -> None:
     """Read lines, answer each with the whole history before it; as JSON a line an answer."""
+    _check(options, seed)
     loaded = load_model(model)
+    if not isinstance(loaded.spec.head, spec.LanguageHead):
+        raise InputError(f"{model}: its {loaded.spec.head.kind} head writes no text; name a chat model")
     if loaded.tokenizer is None or not loaded.tokenizer.templates:
         raise InputError(f"{model}: the model has no chat template; use `cutaway run`")
-    loaded.spec.generation.replace(**options)  # what is wrong with them is told before a word is read
     history: list[dict[str, str]] = []
     while line := _asked():
         history.append({"role": "user", "content": line})
@@ -137,11 +141,31 @@ def chat(model: str, options: dict[str, Any], seed: int, as_json: bool) -> None:
             print()
 
 
+def piped() -> str:
+    """All of standard input; raises InputError for what is no UTF-8."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise _no_text(error) from None
+
+
 def _asked() -> str:
     try:
         return input("> " if sys.stdin.isatty() else "").strip()
     except EOFError:
         return ""
+    except UnicodeDecodeError as error:
+        raise _no_text(error) from None
+
+
+def _no_text(error: UnicodeDecodeError) -> InputError:
+    return InputError(f"standard input: byte {error.start} is not {error.encoding}; give a UTF-8 text")
+
+
+def _check(options: dict[str, Any], seed: int) -> None:
+    """Raise SpecError or InputError for what no model could take, before one is loaded."""
+    spec.Generation().replace(**options)
+    as_seeds(seed, 1)
 
 
 def _ids(loaded: Loaded, request: Request) -> list[int]:

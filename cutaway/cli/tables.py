@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-from cutaway.cli.output import console, print_json, print_table
+from cutaway.cli.output import console, print_json, print_table, write
 from cutaway.tracing.tables import Table, report
 
 
 def tell(title: str, said: str, tables: list[Table], html: str, as_json: bool) -> None:
     """What was found in words, then the tables; with `html` a page is written and its name printed."""
     if html:
-        Path(html).write_text(report(title, said, *tables), encoding="utf-8")
+        write(html, report(title, said, *tables))
         print(html)
     elif as_json:
         print_json({"said": said, "tables": [_plain(table.plain()) for table in tables]})

@@ -32,6 +32,7 @@ class Lens:
 
     def table(self, prompt: Prompt, position: int = -1, top: int = 5) -> Table:
         """The likeliest tokens at one position by depth; its picture is that of all positions."""
+        top = min(top, self.log_probabilities.shape[-1])
         shares, ids = self.log_probabilities[:, position].exp().topk(top)
         rows = [
             (depth, *(f"{prompt.name(int(i))!r} {100 * float(p):.0f}%" for i, p in zip(at, share, strict=True)))

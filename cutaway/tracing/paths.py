@@ -42,16 +42,22 @@ class Receiver:
         match text.split("."):
             case ["logits"]:
                 return cls()
-            case [layer] if layer.isdecimal():
+            case [layer] if _index(layer):
                 return cls(int(layer))
-            case [layer, head, ("q" | "k" | "v") as side] if layer.isdecimal() and head.isdecimal():
+            case [layer, head, ("q" | "k" | "v") as side] if _index(layer) and _index(head):
                 return cls(int(layer), int(head), side)
-        raise InputError(f"receiver {text!r}: write logits, 20 (all of layer 20), or 20.3.q (its head 3's q, k or v)")
+        raise InputError(
+            f"receiver {text[:40]!r}: write logits, 20 (all of layer 20), or 20.3.q (its head 3's q, k or v)"
+        )
 
     def __str__(self) -> str:
         if self.layer is None:
             return "the logits"
         return f"layer {self.layer}" + ("" if self.head is None else f" head {self.head}'s {self.side}")
+
+
+def _index(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
 
 
 @torch.no_grad()

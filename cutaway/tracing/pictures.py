@@ -41,14 +41,19 @@ def save(parts: Sequence[Part], path: str | Path) -> None:
     Raises InputError where there is nothing to draw, for another kind, and for a file that cannot be written.
     """
     path, drawn = Path(path), [each for part in parts for each in part.pictures()]
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise InputError(f"{path}: pictures are .png, .svg or .pdf; end the file's name so")
+    check_kind(path)
     if not drawn:
         raise InputError(f"{path}: there is nothing to draw; leave the picture away")
     try:
         _write(drawn, path, dpi=150, facecolor="white")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def check_kind(path: str | Path) -> None:
+    """Raise InputError for a file whose name ends in no kind of picture."""
+    if Path(path).suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{path}: pictures are .png, .svg or .pdf; end the file's name so")
 
 
 def _write(parts: Sequence[Part], target: Any, **how: Any) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+
+from tests.cli.conftest import saved
 
 MISTAKES = {
     "run nosuch hi": "no such model",
@@ -155,3 +163,101 @@ def test_a_folder_with_a_link_to_itself_is_told(cutaway, tmp_path):
     (tmp_path / "config.json").symlink_to("config.json")
     done = cutaway("show", tmp_path)
     assert done.status == 2 and "config.json" in done.err and len(done.err.splitlines()) == 1, done.err
+
+
+def test_a_wrong_option_is_told_before_a_model_is_loaded(cutaway, monkeypatch, tmp_path):
+    def load(*_):
+        raise AssertionError("a model was loaded")
+
+    for module in ("run", "compare", "evaluate", "models"):  # the last is where the others have it from
+        monkeypatch.setattr(f"cutaway.cli.{module}.load_model", load)
+    for words, told in (
+        ("run smollm2 hi --temperature -1", "temperature"),
+        ("run smollm2 hi --seed -1", "seed: -1"),
+        ("run smollm2 hi --greedy --temperature 1", "choose one"),
+        ("chat smollm2 --top-k 3", "Unknown option"),
+        ("chat smollm2 --max-tokens 0", "max_tokens"),
+        ("compare smollm2 smollm2 --tolerance -1", "Must be >= 0"),
+        ("compare smollm2 smollm2 --tolerance nan", "Must be >= 0"),
+        (f"compare smollm2 smollm2 --html {tmp_path}", "it is a folder"),
+        ("trace numerics smollm2 --html nowhere/p.html", "no folder nowhere"),
+        ("trace lens smollm2 hi --html nowhere/p.html", "no folder nowhere"),
+        ("trace lens smollm2 hi --png p.gif", ".svg or .pdf"),
+        ("trace lens smollm2 hi --top 0", "Must be >= 1"),
+        ("trace attribution smollm2 hi --top -1", "Must be >= 1"),
+        ("trace heads smollm2 --top 0", "Must be >= 1"),
+        (f"trace heads smollm2 --seed {2**64}", "--seed"),
+        ("trace gradients smollm2 hi --tolerance nan", "Must be >= 0"),
+        ("trace gradients smollm2 hi --most 0", "Must be >= 1"),
+        ("trace neuron smollm2 --layer 0 --neuron 0 --text x --top 0", "Must be >= 1"),
+        ("trace tuned smollm2 hi --train x --steps 0", "Must be >= 1"),
+        ("show gpt2 --code --diff llama", "choose one"),
+    ):
+        done = cutaway(*words.split(" "))
+        assert done.status == 2 and told in done.err and len(done.err.splitlines()) == 1, (words, done.err)
+        assert not done.out
+
+
+def test_what_is_no_utf8_on_standard_input_is_one_line(cutaway, tiny, monkeypatch):
+    noise = lambda text: io.TextIOWrapper(io.BytesIO(b"ab\xff\n"), encoding="utf-8")  # noqa: E731
+    monkeypatch.setattr("tests.cli.conftest.io.StringIO", noise)
+    for words in (("run", tiny, "--stdin"), ("chat", tiny)):
+        done = cutaway(*words)
+        assert done.status == 2 and done.err == "cutaway: standard input: byte 2 is not utf-8; give a UTF-8 text\n"
+
+
+def test_a_model_that_writes_nothing_does_not_chat(cutaway, tmp_path):
+    done = cutaway("chat", saved("bert-tiny", tmp_path / "bert"))
+    assert done.status == 2 and "its masked head writes no text" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["lens", "ab", "--top", "99999"], ""),
+        (["lens", "9" * 30, "--ids"], "numbers of tokens"),
+        (["lens", "1_0", "--ids"], "numbers of tokens"),
+        (["paths", "ab", "ac", "--right", "b", "--wrong", "c", "--to", "9" * 5000], "write logits"),
+    ],
+)
+def test_hostile_numbers_of_a_trace(cutaway, tiny, words, told):
+    done = cutaway("trace", words[0], tiny, *words[1:])
+    assert done.status == (2 if told else 0) and told in done.err and len(done.err.splitlines()) <= 1
+
+
+def test_a_hostile_setting_of_a_lab_is_one_line(cutaway):
+    done = cutaway("lab", "run", "rope", "--set", "m=" + "[" * 5000)
+    assert done.status == 2 and len(done.err.splitlines()) == 1 and "lab rope: m is" in done.err
+
+
+def test_a_place_that_cannot_be_converted_to_is_told_before_the_work(cutaway, tiny, tmp_path):
+    (tmp_path / "taken").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for out, told in (
+        ("taken", "something already"),
+        ("link", "something already"),
+        ("taken/x", "Not a directory"),
+        ("a" * 3000, "name too long"),
+        ("", "something already"),
+    ):
+        done = cutaway("convert", tiny, "--to", "hf", "--out", tmp_path / out if out else "")
+        assert done.status == 2 and told in done.err and len(done.err.splitlines()) == 1, done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "taken"]
+
+
+def test_a_page_that_the_disk_has_no_room_for_leaves_nothing(cutaway, tiny, tmp_path, monkeypatch):
+    def write_half(file, text, encoding):
+        file.write_bytes(text.encode(encoding)[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    for words in (("trace", "numerics", tiny, "ab"), ("compare", tiny, tiny, "ab")):
+        done = cutaway(*words, "--html", tmp_path / "page.html")
+        assert done.status == 2 and "No space left" in done.err and len(done.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_that_is_full_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "cutaway", "spec", "print", "gpt2"], stdout=full, stderr=-1)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"No space left" in done.stderr

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from cutaway.cli.numbers import AtLeastOne, NotNegative
 from cutaway.cli.trace.subject import Out, Reading, Subject
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -13,7 +14,7 @@ Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 def attribution(
     model: str, text: str, /, *, by: Literal["branch", "head", "neuron"] = "branch", token: str = "",
-    position: int | None = None, top: int = 20, reading: Reading = Reading(), out: Out = Out(),
+    position: int | None = None, top: AtLeastOne = 20, reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """Which parts wrote the logit of the next token.
 
@@ -91,8 +92,8 @@ def paths(
 
 
 def gradients(
-    model: str, text: str, /, *, token: str = "", than: str = "", baseline: str = "mean", tolerance: float = 0.05,
-    most: int = 1024, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
+    model: str, text: str, /, *, token: str = "", than: str = "", baseline: str = "mean", tolerance: NotNegative = 0.05,
+    most: AtLeastOne = 1024, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """What each token adds to the logit of the next one, by integrated gradients from a baseline.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from cutaway.cli.numbers import AtLeastOne, Seed
 from cutaway.cli.trace.subject import Out, Reading, Subject
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -34,7 +35,7 @@ def attention(
     subject.tell("Attention", [grid], out, repr(text))
 
 
-def heads(model: str, /, *, top: int = 5, seed: int = 0, out: Out = Out()) -> None:
+def heads(model: str, /, *, top: AtLeastOne = 5, seed: Seed = 0, out: Out = Out()) -> None:
     """Which heads look at the previous token, an earlier copy, what followed it, or the first token.
 
     :param top: how many of each kind

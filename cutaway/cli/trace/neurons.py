@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cutaway.cli.numbers import AtLeastOne
 from cutaway.cli.trace.subject import Out, Reading, Subject
 
 
 def neuron(
-    model: str, /, *, text: str, layer: int, neuron: int, top: int = 20, window: int = 128,
+    model: str, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: int = 128,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The tokens of a text file at which a neuron's output is largest, in their context.
@@ -18,11 +19,8 @@ def neuron(
     :param window: tokens that the model reads at a time
     """
     from cutaway.cli.output import busy
-    from cutaway.errors import InputError
     from cutaway.tracing.neurons import top_activations
 
-    if top < 1:
-        raise InputError(f"--top {top}: give at least 1")
     subject = Subject.of(model, reading)
     with busy(f"reading {text}"):
         found = top_activations(subject.loaded.model, subject.windows(text, window), layer, neuron, top)

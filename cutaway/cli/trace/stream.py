@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cutaway.cli.numbers import AtLeastOne, Seed
 from cutaway.cli.trace.subject import Out, Reading, Subject
 
 
 def lens(
-    model: str, text: str, /, *, top: int = 5, position: int | None = None, reading: Reading = Reading(),
+    model: str, text: str, /, *, top: AtLeastOne = 5, position: int | None = None, reading: Reading = Reading(),
     out: Out = Out(),
 ) -> None:  # fmt: skip
     """The likeliest tokens, if the model ended after each block.
@@ -24,8 +25,9 @@ def lens(
 
 
 def tuned(
-    model: str, text: str, /, *, train: str, steps: int = 40, batch: int = 32, tokens: int = 2048, window: int = 64,
-    seed: int = 0, top: int = 5, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
+    model: str, text: str, /, *, train: str, steps: AtLeastOne = 40, batch: AtLeastOne = 32, tokens: AtLeastOne = 2048,
+    window: int = 64, seed: Seed = 0, top: AtLeastOne = 5, position: int | None = None, reading: Reading = Reading(),
+    out: Out = Out(),
 ) -> None:  # fmt: skip
     """The logit lens with a translator for each depth, trained first on a text; how much that helped is shown.
 

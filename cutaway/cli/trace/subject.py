@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -44,6 +44,17 @@ class Out:
     json: Annotated[
         bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)
     ] = False  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a file that cannot be written, before a model is loaded."""
+        for path in filter(None, (self.html, self.png)):
+            from cutaway.cli.output import check_target
+
+            check_target(path)
+        if self.png:
+            from cutaway.tracing.pictures import check_kind
+
+            check_kind(self.png)
 
 
 @dataclass
@@ -97,10 +108,10 @@ class Subject:
         from cutaway.errors import InputError
 
         if self.reading.ids:
-            try:
-                return [int(word) for word in text.replace(",", " ").split()]
-            except ValueError:
-                raise InputError(f"{text[:40]!r}: with --ids a text is numbers, such as '5 3 9'") from None
+            words = text.replace(",", " ").split()
+            if not all(re.fullmatch("-?[0-9]{1,18}", word) for word in words):
+                raise InputError(f"{text[:40]!r}: with --ids a text is numbers of tokens, such as '5 3 9'")
+            return [int(word) for word in words]
         if self.loaded.tokenizer is None:
             raise InputError(f"{self.name}: the model has no tokenizer; give token numbers with --ids")
         return self.loaded.tokenizer.encode(text, add_special_tokens=whole)
@@ -136,6 +147,7 @@ class Subject:
     def windows(self, path: str, size: int) -> Iterator[list[int]]:
         """A text file as windows of ids, read as they are asked for; raises InputError for what is no text."""
         from cutaway import spec
+        from cutaway.cli.output import reason
         from cutaway.errors import InputError
         from cutaway.tracing.neurons import windows_of
 
@@ -148,11 +160,13 @@ class Subject:
             with open(path, encoding="utf-8") as file:
                 yield from windows_of(file, lambda text: self._encoded(text, False), size)
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot be read as text ({error}); give a UTF-8 file") from None
+            raise InputError(
+                f"{path or repr(path)}: cannot be read as text ({reason(error)}); give a UTF-8 file"
+            ) from None
 
     def tell(self, title: str, parts: Sequence[Part], out: Out, about: str | None = None) -> None:
         """Print the answer, or write it into the files that were asked for."""
-        from cutaway.cli.output import print_json
+        from cutaway.cli.output import print_json, write
         from cutaway.tracing.pictures import save
         from cutaway.tracing.tables import report
 
@@ -169,16 +183,6 @@ class Subject:
             for number, part in enumerate(parts):
                 print() if number else None
                 show(part)
-
-
-def write(path: str, text: str) -> None:
-    """Write a file; raises InputError where that cannot be."""
-    from cutaway.errors import InputError
-
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def show(part: Part) -> None:
