@@ -1,6 +1,6 @@
 """The block types of GGUF whose codes are looked up: in a table of values, or in a grid of vectors of four or eight.
 
-The grids are fixed lists of points (the IQ types, after the E8 lattice idea of QuIP#, 2024, arXiv 2402.04396), taken
+The grids are fixed lists of points (the IQ types, after the E8 lattice idea of QuIP#, 2024, arXiv:2402.04396), taken
 from the `gguf` package. Signs are stored apart: seven bits for eight values, the eighth sign makes their parity even.
 """
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import sentences
@@ -18,7 +16,7 @@ from cutaway.checkpoints.packed import check_packing, unpacked
 from cutaway.checkpoints.rules import Rule
 from cutaway.checkpoints.stacked import stacked
 from cutaway.checkpoints.weights import open_weights
-from cutaway.errors import CheckpointError
+from cutaway.tokenizers.json_files import read_table
 
 BOOKKEEPING = {
     "architectures": "read for the head", "model_type": "names the family", "transformers_version": "bookkeeping",
@@ -52,7 +50,7 @@ def read_config(folder: Path) -> Config:
         return open_weights(folder).names()
 
     here = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
-    return Config(_json(folder / "config.json"), str(folder / "config.json"), cache(tensors) if here else None)
+    return Config(read_table(folder / "config.json"), str(folder / "config.json"), cache(tensors) if here else None)
 
 
 def read_spec(folder: Path) -> tuple[spec.Model, Config]:
@@ -64,7 +62,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()
     path = folder / "generation_config.json"
-    table, two_stacks = _json(path) if path.is_file() else None, isinstance(record, spec.EncoderDecoder)
+    table, two_stacks = read_table(path) if path.is_file() else None, isinstance(record, spec.EncoderDecoder)
     generation = read_generation(table, config, family.generation, two_stacks)
     return record.replace(name=record.name or folder.name, generation=generation), config
 
@@ -79,15 +77,3 @@ def open_source(folder: Path, config: Config, rules: list[Rule], allow_pickle: b
     family = family_of(config.data["model_type"], config.where)
     source = unpacked(open_weights(folder, allow_pickle=allow_pickle), config)
     return sentences.with_projection(stacked(source, rules, family.bare), folder, allow_pickle)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file; a model folder has one") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not valid JSON ({error}); fetch the model again") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: holds a {type(data).__name__}, expected a table of keys")
-    return data

@@ -16,6 +16,7 @@ from cutaway.checkpoints.fill import Source
 from cutaway.checkpoints.rules import Rule, same
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
+from cutaway.tokenizers.json_files import read_json, read_table
 
 MODULES = "modules.json"
 ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -41,7 +42,7 @@ def read_sentences(folder: Path, record: spec.Model, config: Config) -> spec.Mod
     if "Pooling" in modules:
         head = head.replace(pool=_pool(folder / modules["Pooling"] / "config.json", record.d_model, config))
     if "Dense" in modules:
-        head = head.replace(transform=_transform(_table(folder / modules["Dense"] / "config.json"), folder))
+        head = head.replace(transform=_transform(read_table(folder / modules["Dense"] / "config.json"), folder))
     return record.replace(head=head, context_length=_length(folder, record.context_length))
 
 
@@ -119,7 +120,7 @@ def _modules(folder: Path) -> dict[str, str]:
     path = folder / MODULES
     if not path.is_file():
         return {}
-    listed = _read(path)
+    listed = read_json(path)
     try:
         kinds = [(str(each["type"]).rpartition(".")[2], PurePosixPath(each["path"])) for each in listed]
     except (TypeError, KeyError):
@@ -137,7 +138,7 @@ def _pool(path: Path, d_model: int, config: Config) -> Any:
     if not path.is_file():
         config.defaulted["pooling_mode"] = "mean"
         return "mean"
-    table = Config(_table(path), str(path))
+    table = Config(read_table(path), str(path))
     table.expect("word_embedding_dimension", d_model)
     table.expect("embedding_dimension", d_model)
     named = table.take("pooling_mode", [])
@@ -165,24 +166,10 @@ def _transform(table: dict[str, Any], folder: Path) -> spec.Transform:
 
 def _length(folder: Path, context: int | str) -> int | str:
     for path in sorted(folder.glob("sentence_*_config.json")):
-        table = Config(_table(path), str(path))
+        table = Config(read_table(path), str(path))
         longest = table.nullable("max_seq_length", None)
         table.expect("do_lower_case", False)
         table.finish()
         if isinstance(longest, int):
             return longest if context == "unlimited" else min(longest, int(context))
     return context
-
-
-def _table(path: Path) -> dict[str, Any]:
-    table = _read(path)
-    if not isinstance(table, dict):
-        raise CheckpointError(f"{path}: expected a table of keys; fetch it again")
-    return table
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); fetch it again") from None

@@ -1,4 +1,4 @@
-"""The activations by their spec names."""
+"""The activations by their spec names, the soft cap, and keys for what a step remembers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from torch import Tensor
 def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
-
-_KEYS: dict[Hashable, int] = {}
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -32,6 +30,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(x / cap): nearly x where small, never beyond the cap."""
     return x if cap is None else cap * torch.tanh(x / cap)
+
+
+_KEYS: dict[Hashable, int] = {}
 
 
 def interned(value: Hashable) -> int:

@@ -17,6 +17,7 @@ from cutaway.spec.explain import nearest
 from cutaway.spec.fields import RecordClass, below, field_of, item, kind_of, kinds, members
 from cutaway.spec.files import parse
 from cutaway.spec.model import Model, Spec
+from cutaway.spec.record import plain_value
 
 BRANCHES = frozenset(BRANCH_NAMES.values())
 OF_A_STACK = ("n_layers", "blocks")  # names that a stack answers to beside its fields
@@ -188,7 +189,7 @@ def _switch(place: _Place, kind: str) -> None:
         if name in old and _valid(record, name, old[name]):
             new[name] = old[name]
         elif not field.is_required():
-            new[name] = _plain(field.get_default(call_default_factory=True))
+            new[name] = plain_value(field.get_default(call_default_factory=True), full=True)
     if kind == "learned" and isinstance(place.stack.get("context_length"), int):
         new.setdefault("n_positions", place.stack["context_length"])
     if kind == "t5" and place.holder.get("mask", {}).get("kind") in ("full", "two_sided"):
@@ -282,7 +283,3 @@ def _adapter(record: RecordClass, name: str) -> TypeAdapter[Any]:
     field = record.model_fields[name]
     annotation: Any = field.annotation
     return TypeAdapter(Annotated[annotation, field])
-
-
-def _plain(value: Any) -> Any:
-    return value.plain(full=True) if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value

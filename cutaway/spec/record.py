@@ -32,7 +32,7 @@ class Record(BaseModel):
             value = getattr(self, name)
             default = not field.is_required() and value == field.get_default(call_default_factory=True)
             if full or name == "kind" or not default:
-                out[name] = _plain_value(value, full)
+                out[name] = plain_value(value, full)
         return out
 
     def replace(self, **changes: Any) -> Self:
@@ -56,9 +56,10 @@ def _refuse(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} has no place in a spec")
 
 
-def _plain_value(value: Any, full: bool) -> Any:
+def plain_value(value: Any, full: bool) -> Any:
+    """A field's value as JSON-like data."""
     if isinstance(value, Record):
         return value.plain(full)
     if isinstance(value, tuple):
-        return [_plain_value(item, full) for item in value]
+        return [plain_value(item, full) for item in value]
     return value

@@ -21,7 +21,7 @@ HIDDEN = "\N{WORD JOINER}"
 
 @dataclass(frozen=True)
 class Pieces:
-    """A SentencePiece vocabulary (Kudo and Richardson 2018, arXiv 1808.06226) and how its text is prepared.
+    """A SentencePiece vocabulary (Kudo and Richardson 2018, arXiv:1808.06226) and how its text is prepared.
 
     `ordinary` says which pieces text may become; the others are control tokens, bytes and unused ones. `whole` are
     pieces that are cut out of a text before all others.
@@ -51,7 +51,7 @@ def vocabulary(tokens: Sequence[str], where: str) -> dict[str, int]:
 def byte_bpe(
     ids: dict[str, int], merges: Sequence[tuple[str, str]], cut: pre.PreTokenizer, *, ignore_merges: bool = False
 ) -> tokenizers.Tokenizer:
-    """BPE over bytes (Sennrich et al. 2016, arXiv 1508.07909; over bytes: GPT-2, 2019)."""
+    """BPE over bytes (Sennrich et al. 2016, arXiv:1508.07909; over bytes: GPT-2, 2019)."""
     backend = tokenizers.Tokenizer(_bpe(ids, merges, ignore_merges=ignore_merges))
     backend.pre_tokenizer = cut
     backend.decoder = decoders.ByteLevel()
@@ -81,7 +81,7 @@ def piece_bpe(pieces: Pieces, where: str) -> tokenizers.Tokenizer:
 
 
 def unigram(pieces: Pieces, where: str) -> tokenizers.Tokenizer:
-    """SentencePiece unigram: the cutting with the largest sum of scores (Kudo 2018, arXiv 1804.10959)."""
+    """SentencePiece unigram: the cutting with the largest sum of scores (Kudo 2018, arXiv:1804.10959)."""
     vocabulary(pieces.tokens, where)
     scored = [(token, float(score)) for token, score in zip(pieces.tokens, pieces.scores, strict=True)]
     has_bytes = "<0x0A>" in pieces.tokens
@@ -107,7 +107,7 @@ def _prepare_pieces(backend: tokenizers.Tokenizer, pieces: Pieces) -> None:
 
 
 def word_piece(ids: dict[str, int], unknown: str, *, lowercase: bool, strip_accents: bool) -> tokenizers.Tokenizer:
-    """WordPiece: the longest piece of the vocabulary first, then on from there (BERT, 2018, arXiv 1810.04805)."""
+    """WordPiece: the longest piece of the vocabulary first, then on from there (BERT, 2018, arXiv:1810.04805)."""
     backend = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     backend.pre_tokenizer = pre.BertPreTokenizer()

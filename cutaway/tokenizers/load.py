@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import tokenizers
 
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers import build
+from cutaway.tokenizers.json_files import read_table
 from cutaway.tokenizers.piece_files import read_piece_files
 from cutaway.tokenizers.pretokenizers import byte_level
 from cutaway.tokenizers.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def from_folder(folder: str | Path) -> Tokenizer | None:
     Raises CheckpointError, naming the file, when one of them is damaged.
     """
     folder = Path(folder)
-    settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    settings = _table(folder / "special_tokens_map.json") | _table(folder / "tokenizer_config.json")
     backend = _backend(folder, settings)
     if backend is None:
         return None
@@ -66,7 +66,7 @@ def _backend(folder: Path, settings: Settings) -> tokenizers.Tokenizer | None:
 
 
 def _byte_bpe(vocab: Path, merges: Path, settings: Settings) -> tokenizers.Tokenizer:
-    ids = _json(vocab)
+    ids = read_table(vocab)
     if not ids or not all(isinstance(i, int) and i >= 0 for i in ids.values()):
         raise CheckpointError(f"{vocab}: not a table of tokens and ids; fetch it again")
     lines = [line for line in _text(merges).splitlines() if line and not line.startswith("#version")]
@@ -137,7 +137,7 @@ def _templates(folder: Path, settings: Settings) -> dict[str, str]:
         templates["default"] = found
     elif isinstance(found, list):
         templates = {str(item["name"]): str(item["template"]) for item in found if {"name", "template"} <= set(item)}
-    if isinstance(alone := _json(folder / "chat_template.json").get("chat_template"), str):
+    if isinstance(alone := _table(folder / "chat_template.json").get("chat_template"), str):
         templates["default"] = alone
     if (path := folder / "chat_template.jinja").is_file():
         templates["default"] = _text(path)
@@ -169,13 +169,5 @@ def _text(path: Path) -> str:
         raise CheckpointError(f"{path}: {error}; fetch it again") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        data = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not valid JSON ({error}); fetch it again") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: holds a {type(data).__name__}, a table of keys is wanted; fetch it again")
-    return data
+def _table(path: Path) -> dict[str, Any]:
+    return read_table(path) if path.is_file() else {}

@@ -17,6 +17,7 @@ from tokenizers import decoders
 
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers import build
+from cutaway.tokenizers.json_files import read_table
 from cutaway.tokenizers.sentencepiece import Model, read_model
 
 __all__ = ["read_piece_files"]
@@ -58,7 +59,7 @@ def read_piece_files(folder: Path, settings: Mapping[str, Any]) -> tokenizers.To
 def _kind(folder: Path, settings: Mapping[str, Any]) -> str:
     """The class as a bare word: XLMRobertaTokenizerFast is xlmroberta."""
     path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config = read_table(path) if path.is_file() else {}
     named = settings.get("tokenizer_class") or config.get("tokenizer_class") or config.get("model_type") or ""
     return re.sub(r"Tokenizer(Fast)?$|[^A-Za-z0-9]", "", str(named)).lower()
 

@@ -20,7 +20,7 @@ def train(
     """A byte-level BPE tokenizer: joins the most frequent pair until the vocabulary is full or no pair is frequent.
 
     Every text can be encoded and comes back as it was. The special tokens get the first ids; the first of them ends a
-    text. (Sennrich et al. 2016, arXiv 1508.07909; over bytes: GPT-2, 2019.)
+    text. (Sennrich et al. 2016, arXiv:1508.07909; over bytes: GPT-2, 2019.)
 
     Raises InputError when the vocabulary has no room for the 256 bytes and the special tokens.
     """

@@ -298,9 +298,8 @@ def test_vocab_and_merges_files(small, tmp_path):
         '{"add_bos_token": true, "add_prefix_space": true}', encoding="utf-8"
     )
     assert from_folder(tmp_path).encode("cat") == [1, *small.encode(" cat")]
-    (tmp_path / "tokenizer_config.json").write_text(
-        '{"cls_token": "<|user|>", "sep_token": "<|end|>"}', encoding="utf-8"
-    )
+    settings = '{"cls_token": "<|user|>", "sep_token": "<|end|>"}'
+    (tmp_path / "tokenizer_config.json").write_text(settings, encoding="utf-8")
     assert from_folder(tmp_path).encode("cat") == [1, *small.encode("cat"), 0]
 
 
@@ -333,17 +332,18 @@ def test_lengths_of_a_training_run_are_not_kept(small, tmp_path):
         ("merges.txt", "a b c", "is no pair of tokens"),
         ("vocab.json", '{"a": "b"}', "not a table of tokens and ids"),
         ("spiece.model", "garbage", "not a SentencePiece model"),
+        ("config.json", "{", "not valid JSON"),  # it names the class of a SentencePiece file
     ],
 )
 def test_damaged_files_are_named(tmp_path, name, content, message):
     if name in ("merges.txt", "vocab.json"):
         (tmp_path / "vocab.json").write_text('{"a": 0}', encoding="utf-8")
         (tmp_path / "merges.txt").write_text("", encoding="utf-8")
+    (tmp_path / "spiece.model").write_bytes((DATA / "unigram.model").read_bytes())
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match=message) as caught:
         from_folder(tmp_path)
-    assert name in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert name in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_cut_sentencepiece_models_are_named(tmp_path):
