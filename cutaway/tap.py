@@ -10,13 +10,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from cutaway.errors import InputError
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
+_listening = False
+"""All that compiled code asks, and it holds no taps. It may ask between the stance and this: then it is compiled once
+more, the same, and never again."""
 _innermost: _Listener | None = None
 _lock = threading.RLock()
 
@@ -36,6 +39,8 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     ...     part(torch.tensor([1.0, 2.0]))
     tensor([4., 6.])
     """
+    if not _listening or is_dynamo_compiling():
+        return value
     listener = _innermost  # read once: another thread may end its listening at any moment
     if listener is None or module not in listener.modules:
         return value
@@ -52,13 +57,15 @@ def wanted(module: nn.Module, *names: str) -> bool:
     ...     cutaway.wanted(attention, "scores", "pattern"), cutaway.wanted(attention, "pattern")
     (True, False)
     """
+    if not _listening or is_dynamo_compiling():
+        return False
     listener = _innermost
     return listener is not None and module in listener.modules and listener.wants(module, names)
 
 
 def heard() -> bool:
     """Whether anybody listens, to whatever model: code without taps then leaves the work to code that has them."""
-    return _innermost is not None
+    return _listening
 
 
 @contextmanager
@@ -69,7 +76,8 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     paths are kept wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners
     stack: an inner one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards
     are not heard; nor are those that `hear` runs itself. Compiled code steps aside for eager code meanwhile and is
-    used again afterwards, without recompiling.
+    used again afterwards, without recompiling (but that a thread which entered it at the moment when a listening began
+    may compile it once more).
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -79,16 +87,14 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     >>> list(shapes)
     ['blocks.0.attn.pattern']
     """
-    global _innermost
-    import torch
-
+    global _innermost, _listening
     with _lock, torch.compiler.set_stance("force_eager") if _innermost is None else nullcontext():
         outer = _innermost
-        _innermost = _Listener(model, hear, patterns, outer)
+        _innermost, _listening = _Listener(model, hear, patterns, outer), True
         try:
             yield
         finally:
-            _innermost = outer
+            _innermost, _listening = outer, outer is not None
 
 
 class _Listener:

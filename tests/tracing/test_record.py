@@ -100,6 +100,40 @@ def test_memory_is_bounded_by_what_is_kept(model):
     assert run["blocks.0.ffn.hidden"].dtype == torch.bfloat16
 
 
+def test_what_is_taken_is_moved_and_reduced_as_it_comes(model):
+    """A device that holds no numbers stands for any other: what is moved there has left this one."""
+    kept = Taken(reduce=lambda x: x.norm(dim=-1), device="meta", dtype=torch.float64)
+    with record(model, "blocks.*.resid_post", taken=kept) as run:
+        out = generate(model, [[5, 3, 9]], spec.Generation(max_tokens=4)).ids[0]
+    assert out == generate(model, [[5, 3, 9]], spec.Generation(max_tokens=4)).ids[0]
+    steps = run.steps("blocks.1.resid_post")
+    assert [tuple(step.shape) for step in steps] == [(1, 3), (1, 1), (1, 1), (1, 1)]
+    assert {(step.device.type, step.dtype) for step in steps} == {("meta", torch.float64)}
+    assert run.positions.device.type == "cpu" and run.positions.tolist() == [list(range(6))]
+    with pytest.raises(InputError, match="reduced as they were taken"):
+        run["blocks.1.resid_post"]
+
+
+def test_a_long_recording_holds_no_more_than_what_was_kept(model):
+    last = Taken(reduce=lambda x: x[:, -1:, :4])
+    with record(model, "blocks.*.resid_post", taken=last) as run:
+        generate(model, [list(range(1, 20))], spec.Generation(max_tokens=6, stop_ids=()))
+    held = sum(step.untyped_storage().nbytes() for name in run for step in run.steps(name))
+    assert held == 2 * 6 * 4 * 4
+
+
+def test_a_ragged_batch_is_recorded_with_the_positions_of_its_rows(model):
+    with record(model, "blocks.1.resid_post") as run:
+        generate(model, [[5, 3, 9, 1], [7, 2]], spec.Generation(max_tokens=3, stop_ids=()))
+    for row, prompt in enumerate(([5, 3, 9, 1], [7, 2])):
+        with record(model, "blocks.1.resid_post") as alone:
+            generate(model, [prompt], spec.Generation(max_tokens=3, stop_ids=()))
+        first = 4 - len(prompt)
+        assert run.positions[row, first:].tolist() == alone.positions[0].tolist()
+        torch.testing.assert_close(run["blocks.1.resid_post"][row, first:], alone["blocks.1.resid_post"][0],
+                                   rtol=1e-4, atol=1e-5)  # fmt: skip
+
+
 def test_gradients_of_named_tensors_are_differences(model):
     model = build(preset("modern-tiny"), seed=0, dtype=torch.float64)
     name = "blocks.0.resid_post"
@@ -127,7 +161,6 @@ def test_it_is_saved_and_loaded(model, tmp_path):
     for tap in run:
         assert all(torch.equal(a, b) for a, b in zip(run.steps(tap), again.steps(tap), strict=True))
     assert torch.equal(again.positions, run.positions)
-    torch.save  # noqa: B018
     model_file = tmp_path / "other.safetensors"
     from cutaway.checkpoints.safetensors_write import outputs, write_file
 
