@@ -186,9 +186,21 @@ def test_a_reload_loses_nothing(open_page: Open) -> None:
     answer(page, "16.1", right("16.1"), is_right=True)
     page.locator("[data-lab=order]").get_by_role("switch", name="Causal mask").click()
     page.wait_for_url(re.compile("causal=true"))
+    page.locator("[data-lab=pe]").get_by_role("slider", name="Position to read").press("ArrowRight")
+    page.wait_for_url(re.compile("row=4"))
+    unfinished = page.locator("[data-question='16.2'] input.field")
+    unfinished.fill("0.25")
+    page.locator("main h2").nth(2).scroll_into_view_if_needed()
+    before = page.locator("main h2").nth(2).bounding_box()
     page.reload()
     expect(page.locator("[data-lab=order]").get_by_role("switch", name="Causal mask")).to_be_checked()
-    expect(page.locator("[data-question='16.2']")).to_have_count(1)
+    expect(page.locator("[data-lab=pe] [data-number=vector]")).to_contain_text("[-0.76, -0.65")
+    expect(unfinished).to_have_value("0.25")
+    page.wait_for_load_state("networkidle")
+    after = page.locator("main h2").nth(2).bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(after["y"] - before["y"]) < 120
 
 
 def test_a_link_followed_within_the_chapter_sets_the_lab_and_leaves_others_alone(open_page: Open) -> None:
