@@ -17,6 +17,7 @@ from cutaway.parts.step import Given
 from cutaway.spec.count import count
 from cutaway.spec.words import scaled
 from cutaway.tap import listening
+from cutaway.tracing.lens import stack_of
 
 GUESSES = 5
 AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2", "positions")
@@ -33,7 +34,8 @@ class Inside:
         model = loaded.model
         with torch.no_grad(), listening(model, self._hear):
             if isinstance(model, EncoderDecoder):
-                self.target, self.given = [int(model.spec.generation.start_id)], Given(memory=_memory(model, ids))
+                memory = model.encode(torch.tensor([ids]))
+                self.target, self.given = [int(model.spec.generation.start_id)], Given(memory=memory)
                 model(torch.tensor([self.target]), self.given)
             else:
                 self.target, self.given = ids, Given()
@@ -67,8 +69,7 @@ class Inside:
             later = re.search(r"blocks\.(\d+)\.", name)
             if (later is None or later[1] == "0") and not name.endswith(AROUND):
                 console.print(f"  {name:34} {' × '.join(map(str, shape))}", markup=False, soft_wrap=True)
-        stacks = [self.loaded.model.decoder.blocks] if self.given.memory else [self.loaded.model.blocks]
-        console.print(f"  [dim]and so in each of {len(stacks[0])} blocks[/]\n")
+        console.print(f"  [dim]and so in each of {len(stack_of(self.loaded.model)[0].blocks)} blocks[/]\n")
 
     def _show_depths(self) -> None:
         rows = []
@@ -96,7 +97,7 @@ class Inside:
     def _guesses(self, state: Tensor) -> list[tuple[str, float]]:
         """The likeliest tokens if the model ended here: final norm and head on a state of the stream."""
         model = self.loaded.model
-        stack = model.decoder if isinstance(model, EncoderDecoder) else model
+        stack, _ = stack_of(model)
         with torch.no_grad():
             step = stack.begin(torch.tensor([self.target]), self.given, None)
             shares = model.head(normed(stack.final_norm, state), step)[0, -1].softmax(-1).topk(GUESSES)
@@ -116,7 +117,3 @@ class Inside:
 def _cut(token: str, most: int = 4) -> str:
     """A token in quotes, a long one cut."""
     return repr(token) if len(repr(token)) <= most + 3 else f"{repr(token[:most])[:-1]}…'"
-
-
-def _memory(model: EncoderDecoder, ids: list[int]) -> Any:
-    return model.encode(torch.tensor([ids]))

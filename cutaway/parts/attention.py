@@ -72,12 +72,12 @@ class MultiHead(nn.Module):
             view = replace(view, bias=bias, sinks=self.sinks)
         z = tap(self, "z", attend(self, q, keys, values, view, self.scoring))
         if self.gate_width:
-            z = z * tap(self, "gate", torch.sigmoid(_split(self.gate_proj(x), self.n_heads)))
+            z = z * tap(self, "gate", torch.sigmoid(split_heads(self.gate_proj(x), self.n_heads)))
         return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
 
     def _own(self, k: Tensor, v: Tensor, step: Step, cache: LayerCache | None) -> tuple[Tensor, Tensor, str]:
         k = self._prepare(k, self.n_kv_heads, self.k_norm, "k")
-        v = tap(self, "v", self._clipped(_split(v, self.n_kv_heads)))
+        v = tap(self, "v", self._clipped(split_heads(v, self.n_kv_heads)))
         k = tap(self, "k_rot", self.placing.rotate(k, step))
         keys, values = (k, v) if cache is None else cache.extend(k, v)
         own = keys, values, FULL if cache is None else cache.layout
@@ -87,10 +87,7 @@ class MultiHead(nn.Module):
 
     def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module | None, name: str) -> Tensor:
         """Heads apart, normalised, clipped: what is called q or k before rotation."""
-        x = normed(norm, x) if self.norm_first else x
-        x = _split(x, n_heads)
-        x = x if self.norm_first else normed(norm, x)
-        return tap(self, name, self._clipped(x))
+        return tap(self, name, self._clipped(split_heads(x, n_heads, norm, self.norm_first)))
 
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
@@ -114,7 +111,7 @@ class Cross(nn.Module):
         self.o_proj = Linear(n.n_heads * n.value_dim, d_model, part.o_bias)
 
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
-        q = self._prepare(self.q_proj(x), self.n_heads, self.q_norm, "q")
+        q = tap(self, "q", split_heads(self.q_proj(x), self.n_heads, self.q_norm, self.norm_first))
         k, v = self._memory(step, cache)
         z = tap(self, "z", attend(self, q, k, v, step.memory_view(), self.scoring))
         return self.o_proj(z.transpose(1, 2).flatten(2))  # B T (N V)
@@ -125,15 +122,11 @@ class Cross(nn.Module):
             if step.memory is None:
                 raise InputError("cross: there is nothing to look at; give `Given(memory=model.encode(source))`")
             k, v = together(step.memory.states, self.k_proj, self.v_proj)
-            kept = self._prepare(k, self.n_kv_heads, self.k_norm, "k"), tap(self, "v", _split(v, self.n_kv_heads))
+            k = tap(self, "k", split_heads(k, self.n_kv_heads, self.k_norm, self.norm_first))
+            kept = k, tap(self, "v", split_heads(v, self.n_kv_heads))
             if cache is not None:
                 cache.keep_memory(*kept)
         return kept
-
-    def _prepare(self, x: Tensor, n_heads: int, norm: nn.Module | None, name: str) -> Tensor:
-        if self.norm_first:
-            return tap(self, name, _split(normed(norm, x), n_heads))
-        return tap(self, name, normed(norm, _split(x, n_heads)))
 
 
 class NoBranch(nn.Module):
@@ -143,5 +136,10 @@ class NoBranch(nn.Module):
         return torch.zeros_like(x)
 
 
-def _split(x: Float[Tensor, "B T NH"], n_heads: int) -> Float[Tensor, "B N T H"]:
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)  # B N T H
+def split_heads(
+    x: Float[Tensor, "B T NH"], n_heads: int, norm: nn.Module | None = None, norm_first: bool = False
+) -> Float[Tensor, "B N T H"]:
+    """The heads apart, each normalised alone or, with `norm_first`, all in one vector before."""
+    x = normed(norm, x) if norm_first else x
+    x = x.unflatten(-1, (n_heads, -1)).transpose(1, 2)  # B N T H
+    return x if norm_first else normed(norm, x)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
-from cutaway.parts.attention import Placing
+from cutaway.parts.attention import Placing, split_heads
 from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear
@@ -55,7 +55,7 @@ class Latent(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         q = self.q_up(normed(self.q_norm, self.q_down(x))) if self.narrow_q else self.q_proj(x)
-        q = tap(self, "q", q.unflatten(-1, (self.n_heads, -1)).transpose(1, 2))  # B N T H
+        q = tap(self, "q", split_heads(q, self.n_heads))
         plain, turned = q.split((self.nope_dim, self.rope_dim), -1)
         q = tap(self, "q_rot", torch.cat((plain, self.placing.rotate(turned, step)), -1))
         k, v, layout = self._keys_values(x, step, cache)
@@ -70,7 +70,7 @@ class Latent(nn.Module):
         if cache is not None:
             turned, latent = cache.extend(turned, latent[:, None])
             latent = latent[:, 0]
-        rebuilt = self.kv_up(latent).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # B N S (P V)
+        rebuilt = split_heads(self.kv_up(latent), self.n_heads)  # B N S (P V)
         plain, v = rebuilt.split((self.nope_dim, self.value_dim), -1)
         k = torch.cat((plain, turned.expand(-1, self.n_heads, -1, -1)), -1)
         return tap(self, "k_rot", k), tap(self, "v", v), FULL if cache is None else cache.layout

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
-from cutaway.parts.attention import MultiHead
+from cutaway.parts.attention import MultiHead, split_heads
 from cutaway.parts.block import Block
 from cutaway.parts.norms import normed
 from cutaway.parts.residual import Stage
@@ -96,12 +96,10 @@ def _projected(block: Block, x: Float[Tensor, "B T D"], reads: str) -> Float[Ten
     attn = block.attn
     inner = normed(attn.norm_in, normed(_stage(block)[1].parts[0].norm, x))
     if reads == "gate":
-        return attn.gate_proj(inner).sigmoid().unflatten(-1, (attn.n_heads, -1)).transpose(1, 2)
+        return split_heads(attn.gate_proj(inner).sigmoid(), attn.n_heads)
     out = {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj}[reads](inner)
     norm = {"q": attn.q_norm, "k": attn.k_norm, "v": None}[reads]
-    out = normed(norm, out) if attn.norm_first else out
-    out = out.unflatten(-1, (attn.n_heads if reads == "q" else attn.n_kv_heads, -1)).transpose(1, 2)  # B N T H
-    out = out if attn.norm_first else normed(norm, out)
+    out = split_heads(out, attn.n_heads if reads == "q" else attn.n_kv_heads, norm, attn.norm_first)
     return out if attn.clip is None else out.clamp(-attn.clip, attn.clip)
 
 
