@@ -157,11 +157,13 @@ def test_padded_equals_alone(name, side, kind):
             assert (torch.cat(parts, 1)[row][mask[row] == 1] - alone).abs().max() < 1e-12
 
 
-def test_a_row_that_sees_nothing_is_zero_not_nan():
-    model, ids = drawn(SPECS["rope"]), ids_of()
-    with torch.no_grad():
+@pytest.mark.parametrize("name", ["rope", "alibi", "latent", "biases"])
+@pytest.mark.parametrize("more", [(), ("*.pattern",)])
+def test_a_row_that_sees_nothing_is_zero_not_nan(name, more):
+    model, ids, heard = drawn(SPECS[name]), ids_of(), {}
+    with torch.no_grad(), listening(model, lambda at, x: heard.update({at: x}), "*.attn.z", *more):
         out = model(ids, Given(mask=torch.zeros_like(ids)))
-    assert out.isfinite().all()
+    assert out.isfinite().all() and not any(x.any() for at, x in heard.items() if at.endswith("z"))
 
 
 def test_a_pooler_stands_beside_the_vectors():

@@ -192,6 +192,28 @@ def test_every_documented_tap_fires_and_no_other(index):
     assert all(".experts." in name for name in silent), silent  # an expert that no token chose
 
 
+@pytest.mark.parametrize("index", range(0, N, 24))
+def test_what_is_heard_alone_is_what_is_heard_with_all_and_stays_so(index):
+    """A fused path is left for any one of its taps, and nothing is written over a tensor that somebody keeps."""
+    record = SPECS[index]
+    model, given, kept, copies = drawn(record), Inputs.of(record), {}, {}
+
+    def hear(name: str, x: torch.Tensor) -> None:
+        kept[name], copies[name] = x, x.clone()
+
+    with torch.no_grad(), listening(model, hear):
+        given.run(model)
+    assert all(torch.equal(x, copies[name]) for name, x in kept.items())
+    for last in {name.rpartition(".")[2] for name in copies}:
+        alone: dict[str, torch.Tensor] = {}
+        with torch.no_grad(), listening(model, lambda name, x, alone=alone: alone.update({name: x}), f"*{last}"):
+            given.run(model)
+        wanted = {name for name in copies if name.endswith(last)}
+        assert set(alone) == wanted
+        for name in wanted:
+            torch.testing.assert_close(alone[name], copies[name], rtol=1e-10, atol=1e-10)
+
+
 def test_enough_of_every_kind():
     fast = set().union(*(spec.kinds_in(record) for record in SPECS[::EVERY]))
     assert spec.pairs.all_kinds() - fast == set()

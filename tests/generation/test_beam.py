@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -101,6 +102,22 @@ def test_only_the_best_n_may_be_complete_and_the_next_ones_go_on():
     group.grow(candidates, spec.Generation(n_beams=2, length_penalty=1.0))
     assert [(beam.ids, beam.score) for beam in group.complete] == [([5, 0], -0.5)]
     assert [beam.ids for beam in group.running] == [[5, 3], [5, 4]] and not group.done
+
+
+def test_where_few_go_on_the_places_of_the_others_are_never_chosen():
+    group = Group(Row(0, Limit(9, Reason("limit", 9)), spec.Generation()), lambda ids: ids[-1] == 0)
+    candidates = [Beam([5, token], [], score) for token, score in ((0, -1.0), (0, -2.0), (3, -3.0), (0, -4.0))]
+    group.grow(candidates, spec.Generation(n_beams=2, length_penalty=0.0))
+    assert [(beam.ids, beam.score) for beam in group.complete] == [([5, 0], -1.0), ([5, 0], -2.0)]
+    assert [beam.score for beam in group.running] == [-3.0, -math.inf] and group.done
+
+
+@pytest.mark.parametrize(("score", "done"), [(-2.9, False), (-3.0, True), (-3.1, True)])
+def test_a_prompt_is_done_once_none_that_goes_on_is_better(score, done):
+    group = Group(Row(0, Limit(9, Reason("limit", 9)), spec.Generation()), lambda ids: ids[-1] == 0)
+    candidates = [Beam([5, token], [], value) for token, value in ((0, -1.0), (0, -3.0), (3, score), (4, -4.0))]
+    group.grow(candidates, spec.Generation(n_beams=2, length_penalty=0.0))
+    assert group.done == done
 
 
 SETTINGS = [

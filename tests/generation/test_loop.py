@@ -114,6 +114,17 @@ def test_rows_that_end_leave_the_batch_and_the_others_go_on_to_the_context():
     assert result.ids == [greedy_alone(model, prompt, 16 - len(prompt)) for prompt in prompts]
 
 
+@pytest.mark.parametrize("cache", ["growing", None])
+def test_a_prefix_stays_with_its_row_when_others_end(cache):
+    model = drawn(spec.PrefixDecoder(**{**dict(plain(mask=spec.PrefixMask())), "kind": "prefix"}))
+    free = [greedy_alone(model, prompt, 8) for prompt in PROMPTS]
+    options = spec.Generation(max_tokens=8, stop_ids=(free[0][1],))  # the first row, whose prefix is short, ends early
+    got = generate(model, PROMPTS, options, Run(cache=cache)).ids
+    assert len(got[0]) <= 2 and any(len(row) > 2 for row in got)
+    for row, whole in zip(got, free, strict=True):
+        assert row == whole[: len(row)]
+
+
 def test_trap_04_left_padding_counts_from_the_first_real_token():
     table = spec.TokenEmbedding(positions=spec.Learned(n_positions=64))
     model = drawn(plain(positions=spec.NoPositions()).replace(embedding=table))

@@ -93,7 +93,7 @@ def test_likeliest_settles_ties_at_the_border_whatever_the_dtype(dtype):
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(3, 40 + 3 * SPARE, generator=generator).mul(2).round().to(dtype)  # a handful of values
     fine = torch.randn(3, 40 + 3 * SPARE, generator=generator).to(dtype)
-    for table in (values, fine):
+    for table in (values, fine, torch.zeros_like(fine)):
         for n in (1, 7, 40, table.shape[1]):
             order = np.argsort(-table.double().numpy(), axis=1, kind="stable")[:, :n]
             got = likeliest(table, n)
@@ -245,3 +245,15 @@ def test_no_run_comes_twice_and_no_stop_too_early():
     assert texts == [[1, 2, 0, 0], [1, 1, 0, 0]]
     sampler.keep([1])
     assert sampler.rows == [[2, 1, 1, 0, 0]]
+
+
+def test_what_stands_just_at_the_border():
+    """A token before which the mass of top-p is already reached goes; one exactly min-p times as likely stays."""
+    even = np.zeros((1, 4))
+    assert spread(even, spec.Generation(temperature=1.0, top_p=0.5)).tolist() == [[0.5, 0.5, 0.0, 0.0]]
+    assert spread(even, spec.Generation(temperature=1.0, min_p=1.0)).tolist() == [[0.25] * 4]
+
+
+def test_a_draw_of_nothing_passes_what_has_no_probability():
+    shares = torch.tensor([[0.0, 0.0, 0.5, 0.5, 0.0]] * 3, dtype=torch.float64)
+    assert draw(shares, torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)).tolist() == [2, 3, 3]

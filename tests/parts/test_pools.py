@@ -1,0 +1,26 @@
+"""Padding is in no pool, whatever ids stand there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutaway import spec
+from cutaway.parts.step import Given
+from tests.conformance.alone import heads, model
+from tests.conformance.models import drawn
+
+EOS = 2
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pool", ["first", "mean", "last", "eos"])
+def test_a_padded_row_is_pooled_as_alone(pool, side):
+    built = drawn(model(spec.Decoder, spec.Branch(part=heads()), head=spec.VectorHead(pool=pool, eos_id=EOS)))
+    row = torch.tensor([[5, EOS, 7, 3]])
+    pads = torch.full((1, 3), EOS)
+    both = (pads, row) if side == "left" else (row, pads)
+    mask = torch.cat([torch.ones_like(x) if x is row else torch.zeros_like(x) for x in both], 1)
+    with torch.no_grad():
+        got = built(torch.cat(both, 1), Given(mask=mask))
+        assert (got - built(row)).abs().max() < 1e-12
