@@ -17,6 +17,8 @@ from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rope_frequencies
 
 Change = Callable[[Tensor], Tensor]
+NO_TEXT = (spec.EncoderDecoder, spec.ImageEncoder)
+"""Models that make no vectors of texts."""
 Way = Callable[["Form"], "Form | None"]
 
 
@@ -50,7 +52,7 @@ def forms(record: spec.Model, *more: Way) -> Iterator[Form]:
 def states_alone(form: Form) -> Form | None:
     """Vectors of rows as the states that they are made of: pooling, norm and length of texts are said beside."""
     record = form.record
-    if isinstance(record, spec.EncoderDecoder) or not isinstance(record.head, spec.VectorHead):
+    if isinstance(record, NO_TEXT) or not isinstance(record.head, spec.VectorHead):
         return None
     head = spec.VectorHead(transform=record.head.transform, pooler=record.head.pooler)
     bare = _at_full_length(record.replace(head=head))
@@ -60,7 +62,7 @@ def states_alone(form: Form) -> Form | None:
 def without_pooler(form: Form) -> Form | None:
     """Vectors whose length is the reader's business, without the pooler that stands beside them."""
     record = form.record
-    if isinstance(record, spec.EncoderDecoder) or not isinstance(record.head, spec.VectorHead):
+    if isinstance(record, NO_TEXT) or not isinstance(record.head, spec.VectorHead):
         return None
     bare = _at_full_length(record.replace(head=record.head.replace(normalise=False, pooler=spec.NoTransform())))
     said = "no pooler, and the reader makes vectors of length 1"

@@ -17,7 +17,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3
 
 def check_packing(config: Config) -> None:
     """Raises CheckpointError where `quantization_config` names a way of packing that is not read here."""
-    table = config.take("quantization_config", None)
+    table = config.nullable("quantization_config") if "quantization_config" in config.data else None
     method = None if table is None else table.get("quant_method")
     if table is not None and method not in PACKED:
         raise CheckpointError(

@@ -15,10 +15,11 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints.opened import Opened
 from cutaway.checkpoints.parity import Peer
+from cutaway.models.noise import noise
 
 
 def ask_peers(opened: Opened, ids: list[int], logits: Tensor) -> list[Peer]:
-    """What each installed peer that reads this format makes of the ids."""
+    """What each installed peer that reads this format makes of the ids, or of an image of noise."""
     if opened.format == "hf" and importlib.util.find_spec("transformers"):
         return [_asked("transformers", _transformers, opened, ids, logits)]
     if opened.format == "gguf" and importlib.util.find_spec("llama_cpp"):
@@ -66,6 +67,8 @@ def _transformers(opened: Opened, ids: list[int]) -> Any:
     """Logits, or what the class of the folder gives."""
     model = open_transformers(opened.path)
     given = {"input_ids": torch.tensor([ids])}
+    if isinstance(opened.record, spec.ImageEncoder):
+        given = {"pixel_values": noise(opened.record.embedding)}
     if isinstance(opened.record, spec.EncoderDecoder):
         given["decoder_input_ids"] = given["input_ids"]
     with torch.no_grad():

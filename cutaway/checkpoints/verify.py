@@ -15,6 +15,7 @@ from cutaway.checkpoints.parity import Layer, Parity, keep, marks
 from cutaway.checkpoints.peers import ask_peers
 from cutaway.errors import CheckpointError
 from cutaway.models import EncoderDecoder
+from cutaway.models.noise import noise
 from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from cutaway.tap import listening
@@ -54,7 +55,12 @@ def verify(path: str | Path, with_peers: bool = True) -> Parity:
 
 
 def _ids(opened: Opened) -> list[int]:
-    """A text where the checkpoint has a tokenizer that can be used, else numbers from all over the vocabulary."""
+    """A text where the checkpoint has a tokenizer that can be used, else numbers from all over the vocabulary.
+
+    None for a model that reads images.
+    """
+    if isinstance(opened.record, spec.ImageEncoder):
+        return []
     stacks = list(spec.stacks(opened.record).values())
     vocab_size = min(stack.vocab_size for stack in stacks)
     room = min([N_IDS, *(stack.context_length for stack in stacks if stack.context_length != "unlimited")])
@@ -71,6 +77,8 @@ def _ids(opened: Opened) -> list[int]:
 def _measure(opened: Opened, record: Parity) -> torch.Tensor:
     """Fill in the layers; the logits of float32."""
     ids, two = torch.tensor([record.ids]), isinstance(opened.record, spec.EncoderDecoder)
+    if isinstance(opened.record, spec.ImageEncoder):
+        ids = noise(opened.record.embedding)
     of_source = reference.Given(source=ids.numpy()) if two else reference.NOTHING
     exact = reference.forward(opened.record, Float64(opened), ids.numpy(), of_source)
     model, states = by_layer(opened), {}

@@ -21,6 +21,7 @@ COLUMNS = ("part", "parameters", "weights", "cache", "kept", "forward", "backwar
 def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) -> None:
     """What a model of this spec costs at a context of `tokens`, equal layers told once, and how fast it is here."""
     cost = spec.count(record, tokens=tokens)
+    tokens = cost.tokens
     speed = measured(record, cost) if measure else {}
     if as_json:
         print_json(dataclasses.asdict(cost) | ({"speed": speed} if measure else {}))

@@ -12,6 +12,7 @@ from cutaway import spec
 from cutaway.cli.models import spec_of
 from cutaway.cli.output import console, print_entry, print_json
 from cutaway.models import EncoderDecoder, build
+from cutaway.models.noise import noise
 from cutaway.parts.step import Given
 from cutaway.spec.facts import spans
 from cutaway.tap import listening
@@ -21,7 +22,7 @@ TOKENS = 3
 
 
 def show_taps(name: str, as_json: bool) -> None:
-    """Each tap that a pass of three tokens goes through: its axes and sizes, formula, and the names others give it."""
+    """Each tap that a pass of three tokens, or of an image, goes through: axes, formula, other tools' names."""
     record = spec_of(name, {})
     heard = shapes(record)
     if as_json:
@@ -48,7 +49,7 @@ def shapes(record: spec.Model) -> dict[str, list[int]]:
         if isinstance(model, EncoderDecoder):
             model(ids, Given(memory=model.encode(torch.zeros_like(ids))))
         else:
-            model(ids)
+            model(noise(record.embedding) if isinstance(record, spec.ImageEncoder) else ids)
     return heard
 
 

@@ -26,5 +26,7 @@ def initialise(model: nn.Module, seed: int = 0, std: float = 0.02) -> None:
                 scale = std / (2 * depth) ** 0.5 if name.endswith(("o_proj", "down_proj")) else std
                 module.weight.copy_(torch.randn(module.weight.shape, generator=generator) * scale)
             for own, parameter in module.named_parameters(recurse=False):
+                if own == "class_token":
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
                 if own in ("bias", "sinks", "choice_bias") and parameter is not None:
                     parameter.zero_()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.step import Given, Memory
 
@@ -26,6 +27,18 @@ def check_ids(ids: Any, vocab_size: int) -> None:
     wrong = _outside(ids, vocab_size)
     if wrong is not None:
         raise InputError(f"ids: {wrong} is not in the vocabulary of {vocab_size} tokens")
+
+
+def check_images(images: Any, record: spec.PatchEmbedding) -> None:
+    """Images are [B, C, H, W] floating-point numbers of the sizes that the patches cut up."""
+    if not isinstance(images, Tensor):
+        raise InputError(f"images: a {type(images).__name__}; give a tensor of shape [images, channels, height, width]")
+    sizes = (record.n_channels, record.image_height, record.image_width)
+    if images.dim() != 4 or tuple(images.shape[1:]) != sizes or not images.is_floating_point():
+        raise InputError(
+            f"images: shape {tuple(images.shape)} of {images.dtype}; give floating-point numbers of shape "
+            f"[images, {', '.join(map(str, sizes))}]"
+        )
 
 
 def check_given(given: Given, ids: Tensor, n_token_types: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from cutaway import spec
@@ -18,21 +18,19 @@ NOTHING = Given()
 class OneStack(Stack):
     """head(stack(ids)): the spec's kinds of mask and head make it a decoder, a prefix model or an encoder."""
 
-    def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder) -> None:
+    def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.ImageEncoder) -> None:
         super().__init__(record, record.d_model, record.dropout)
         self.spec = record
         self.head = build_head(record.head, record.d_model, record.vocab_size, self.embedding.table)
 
-    def forward(
-        self, ids: Int[Tensor, "B T"], given: Given = NOTHING, cache: Cache | None = None, last: bool = False
-    ) -> Tensor:
-        """Logits [B T V], classes or vectors; with `last` those of the last column alone."""
+    def forward(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
+        """Logits [B T V], classes or vectors of ids [B T] or images [B C H W]; with `last` of the last column alone."""
         step = self.begin(ids, given, cache)
         h = self.run(step, given, cache)
         rows = slice(-1, None) if last else slice(None)
         return self.head(h[:, rows], step.only(rows) if last else step)
 
-    def hidden(self, ids: Int[Tensor, "B T"], given: Given = NOTHING) -> Float[Tensor, "B T D"]:
+    def hidden(self, ids: Tensor, given: Given = NOTHING) -> Float[Tensor, "B T D"]:
         """The states after the final norm."""
         return self.run(self.begin(ids, given, None), given)
 

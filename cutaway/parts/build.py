@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cutaway import spec
 from cutaway.parts.attention import Cross, MultiHead, NoBranch, Placing
 from cutaway.parts.block import Block
-from cutaway.parts.embedding import Table, TokenEmbedding
+from cutaway.parts.embedding import PatchEmbedding, Table, TokenEmbedding
 from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.head import ClassHead, TokenHead, Transform, VectorHead
 from cutaway.parts.latent_attention import Latent
@@ -146,14 +146,17 @@ def side_by_side(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def build_embedding(
-    record: spec.TokenEmbedding, d_model: int, vocab_size: int, dropout: float, shared: Table | None = None
-) -> TokenEmbedding:
+    record: spec.TokenEmbedding | spec.PatchEmbedding, d_model: int, vocab_size: int, dropout: float,
+    shared: Table | None = None,
+) -> TokenEmbedding | PatchEmbedding:  # fmt: skip
     """The module of an embedding; `shared` is the table of another one to read instead of an own."""
+    if isinstance(record, spec.PatchEmbedding):
+        return PatchEmbedding(record, d_model, build_norm(record.norm, d_model), dropout)
     norm = build_norm(record.norm, spec.inner_width(record, d_model))
     return TokenEmbedding(record, d_model, vocab_size, norm, dropout, shared)
 
 
-def build_head(record: Head, d_model: int, vocab_size: int, table: Table) -> nn.Module:
+def build_head(record: Head, d_model: int, vocab_size: int, table: Table | None) -> nn.Module:
     """The module of a head; a tied one reads `table`."""
     transform = build_transform(record.transform, d_model)
     match record:

@@ -1,4 +1,4 @@
-"""From ids to the first state of the stream."""
+"""From ids, or from images, to the first state of the stream."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ class TokenEmbedding(nn.Module):
         self.positions = Table(places.n_positions + places.offset, inner) if learned else None
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.table.weight.dtype
+
+    @property
     def table(self) -> Table:
         table = self.shared[0] if self.tokens is None else self.tokens
         assert table is not None
@@ -90,6 +94,54 @@ class TokenEmbedding(nn.Module):
                 f"{n_rows - record.offset} positions; shorten the text"
             )
         return self.positions(row)
+
+
+class PatchEmbedding(nn.Module):
+    """dropout(norm(W patch + b + position)), a learned vector before the patches.
+
+    (Dosovitskiy et al. 2020, arXiv:2010.11929.)
+    """
+
+    table: None = None
+
+    def __init__(self, record: spec.PatchEmbedding, d_model: int, norm: nn.Module | None, dropout: float) -> None:
+        super().__init__()
+        self.record, self.width, self.dropout, self.norm = record, d_model, dropout, norm
+        self.patches = Linear(record.patch_size, d_model, record.bias)
+        self.class_token = nn.Parameter(torch.empty(d_model)) if record.class_token else None
+        places = record.positions
+        learned = isinstance(places, spec.Learned)
+        self.positions = Table(places.n_positions + places.offset, d_model) if learned else None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.patches.weight.dtype
+
+    def ids(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B T"]:
+        """A 0 for each vector that the images become."""
+        return torch.zeros(len(images), self.record.n_tokens, dtype=torch.long, device=images.device)
+
+    def forward(self, ids: Int[Tensor, "B T"], step: Step, types: Tensor | None) -> Float[Tensor, "B T D"]:
+        assert step.images is not None
+        x = tap(self, "patches", self.patches(patches(step.images, self.record)))
+        if self.class_token is not None:
+            x = torch.cat((self.class_token.expand(len(x), 1, -1), x), 1)
+        if not isinstance(self.record.positions, spec.NoPositions):
+            x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
+        return F.dropout(normed(self.norm, x), self.dropout, self.training)
+
+    def _position(self, ids: Tensor, step: Step) -> Tensor:
+        record = self.record.positions
+        row = position_rows(record, ids, step)
+        if isinstance(record, spec.Sinusoidal):
+            return sinusoids(record, row, self.width, step.dtype)
+        return self.positions(row)
+
+
+def patches(images: Float[Tensor, "B C H W"], record: spec.PatchEmbedding) -> Float[Tensor, "B T P"]:
+    """The patches row by row, each its first channel row by row, then the next."""
+    cut = images.unflatten(3, (-1, record.patch_width)).unflatten(2, (-1, record.patch_height))  # B C rows h columns w
+    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Step) -> Int[Tensor, "B T"]:

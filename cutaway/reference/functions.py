@@ -97,3 +97,12 @@ ACTIVATIONS: dict[str, Callable[[Any], Array]] = {
 def soft_cap(x: ArrayLike, cap: float | None) -> Array:
     """cap tanh(x / cap): about x near 0, never beyond the cap (Gemma 2 2024, arXiv:2408.00118). None: x."""
     return real(x) if cap is None else cap * np.tanh(real(x) / cap)
+
+
+def pooled(h: Array, chosen: np.ndarray, how: str) -> Array:
+    """One state a row [B, T, D] -> [B, D] among the chosen ones [B, T]: the `mean`, the `first`, else the last."""
+    if how == "mean":
+        return (h * chosen[..., None]).sum(1) / chosen.sum(1, keepdims=True)
+    column = np.arange(h.shape[1])
+    index = np.where(chosen, column, h.shape[1]).min(1) if how == "first" else np.where(chosen, column, -1).max(1)
+    return h[np.arange(len(h)), index]

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.reference import attention, feedforward, masks, positions
-from cutaway.reference.functions import ACTIVATIONS, Array, identity, linear, sigmoid, soft_cap, softmax
+from cutaway.reference.embedding import patch_embedding
+from cutaway.reference.functions import ACTIVATIONS, Array, identity, linear, pooled, sigmoid, soft_cap, softmax
 from cutaway.reference.norms import layer_norm, rms_norm
 from cutaway.reference.residual import Branch, Function, Stage, stage
 from cutaway.reference.weights import Weights
@@ -60,6 +61,7 @@ class Call:
     owners: np.ndarray
     d_model: int
     given: Given = NOTHING
+    images: ArrayLike = ()
     relative_bias: Weights = field(default_factory=lambda: Weights({}))
     memory: Array | None = None
     memory_owners: np.ndarray | None = None
@@ -68,7 +70,7 @@ class Call:
 
 
 def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike, given: Given = NOTHING) -> Result:
-    """The model's output for ids [B, T], by definition, in float64.
+    """The model's output for ids [B, T], or for images [B, C, H, W], by definition, in float64.
 
     Raises InputError for a weight that is missing or that the spec has no place for, for ids outside the vocabulary,
     and for rows that are longer than a learned table.
@@ -78,8 +80,7 @@ def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike
     if isinstance(record, spec.EncoderDecoder):
         table, h, call = _two_stacks(record, found, ids, given, states)
     else:
-        call = _call(ids, given, record.d_model, record.vocab_size)
-        table = found.need("embedding.tokens.weight")
+        call, table = _one_call(record, found, ids, given)
         h = _stack(record, found, table, call, states)
     output = _head(record.head, h, found.under("head"), table, call)
     if isinstance(record.head, spec.VectorHead) and isinstance(record.head.pooler, spec.Transform):
@@ -89,6 +90,13 @@ def forward(record: spec.Model, weights: Mapping[str, ArrayLike], ids: ArrayLike
     if left:
         raise InputError(f"weights: the spec has no place for {', '.join(left[:4])}" + (" ..." if left[4:] else ""))
     return Result(output, states, sum(call.balance))
+
+
+def _one_call(record: Any, weights: Weights, ids: ArrayLike, given: Given) -> tuple[Call, Array]:
+    if isinstance(record, spec.ImageEncoder):
+        none = np.zeros((len(np.asarray(ids)), record.context_length), int)
+        return _call(none, given, record.d_model, 1, images=ids), np.zeros(0)
+    return _call(ids, given, record.d_model, record.vocab_size), weights.need("embedding.tokens.weight")
 
 
 def _two_stacks(
@@ -145,7 +153,10 @@ def norm(record: spec.NoNorm | spec.LayerNorm | spec.RMSNorm, weights: Weights) 
     return identity
 
 
-def _embedding(record: spec.TokenEmbedding, weights: Weights, table: Array, call: Call) -> Array:
+def _embedding(record: Any, weights: Weights, table: Array, call: Call) -> Array:
+    if isinstance(record, spec.PatchEmbedding):
+        x = patch_embedding(call.images, (record.patch_height, record.patch_width), weights)
+        return norm(record.norm, weights.under("norm"))(x + _absolute(record.positions, weights, x.shape[-1], call))
     x = table[call.ids] * (call.d_model**0.5 if record.factor == "sqrt_d_model" else record.factor)
     if record.projection == "before_positions":
         x = attention.project(x, weights, "projection")
@@ -352,9 +363,8 @@ def _mixture(record: spec.MixtureOfExperts, weights: Weights, call: Call, x: Arr
 def _head(record: Any, h: Array, weights: Weights, table: Array, call: Call) -> Array:
     match record:
         case spec.ClassHead():
-            return attention.project(
-                _transform(record.transform, _pool(record, h, call), weights.under("transform")), weights, "projection"
-            )
+            states = _transform(record.transform, _pool(record, h, call), weights.under("transform"))
+            return attention.project(states, weights, "projection")
         case spec.VectorHead():
             vectors = _transform(record.transform, _pool(record, h, call), weights.under("transform"))
             length = np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
@@ -374,9 +384,8 @@ def _logits(record: Any, h: Array, weights: Weights, table: Array) -> Array:
 def _transform(record: Any, h: Array, weights: Weights) -> Array:
     if isinstance(record, spec.NoTransform):
         return h
-    return norm(record.norm, weights.under("norm"))(
-        ACTIVATIONS[record.activation](attention.project(h, weights, "dense"))
-    )
+    dense = ACTIVATIONS[record.activation](attention.project(h, weights, "dense"))
+    return norm(record.norm, weights.under("norm"))(dense)
 
 
 def _pool(record: spec.ClassHead | spec.VectorHead, h: Array, call: Call) -> Array:
@@ -388,10 +397,4 @@ def _pool(record: spec.ClassHead | spec.VectorHead, h: Array, call: Call) -> Arr
         chosen = chosen & (call.ids == record.eos_id)
     if not chosen.any(-1).all():
         raise InputError(f"pool {record.pool}: a row has no token of that kind")
-    if record.pool == "mean":
-        return (h * chosen[..., None]).sum(1) / chosen.sum(1, keepdims=True)
-    column = np.arange(h.shape[1])
-    index = (
-        np.where(chosen, column, h.shape[1]).min(1) if record.pool == "first" else np.where(chosen, column, -1).max(1)
-    )
-    return h[np.arange(len(h)), index]
+    return pooled(h, chosen, record.pool)

@@ -31,7 +31,7 @@ from cutaway.spec.block import Block, Branch, Repeat, Stage, attentions
 from cutaway.spec.checks import Problem, check, problems
 from cutaway.spec.compare import differences, mapped, settled
 from cutaway.spec.count import Count, count, predicted_reading_per_s, predicted_tokens_per_s
-from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import (
     Dense,
     Gated,
@@ -60,6 +60,7 @@ from cutaway.spec.model import (
     Dropout,
     Encoder,
     EncoderDecoder,
+    ImageEncoder,
     Model,
     PrefixDecoder,
     Side,
@@ -119,6 +120,7 @@ __all__ = [
     "FullMask",
     "Gated",
     "Generation",
+    "ImageEncoder",
     "LanguageHead",
     "Latent",
     "LayerNorm",
@@ -141,6 +143,7 @@ __all__ = [
     "NoSharedExpert",
     "NoTransform",
     "Pair",
+    "PatchEmbedding",
     "PrefixDecoder",
     "PrefixMask",
     "Problem",

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from cutaway.errors import SpecError
 from cutaway.spec.attention import Cross, Latent, MultiHead, NoCross, sizes
 from cutaway.spec.block import Block, Layer, Repeat, Stage
-from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.head import ClassHead, LanguageHead, MaskedHead, head_width
-from cutaway.spec.model import EncoderDecoder, Model, last_stack, stacks
+from cutaway.spec.model import EncoderDecoder, ImageEncoder, Model, last_stack, stacks
 from cutaway.spec.norms import NoNorm
-from cutaway.spec.part_checks import Problem, part_problems
+from cutaway.spec.part_checks import Problem, divisors, part_problems
 from cutaway.spec.positions import FromIds, Learned, NoPositions, Sinusoidal, T5Buckets
 from cutaway.spec.residual import Add
 
@@ -26,11 +26,13 @@ MASKS = {
     "decoder": ("full", "causal", "sliding", "chunked"),
     "prefix": ("full", "causal", "prefix", "sliding", "chunked"),
     "encoder": ("full", "causal", "sliding", "two_sided", "chunked"),
+    "image_encoder": ("full", "causal", "sliding", "two_sided", "chunked"),
 }
 HEADS = {
     "decoder": ("language", "classes", "vectors"),
     "prefix": ("language", "classes", "vectors"),
     "encoder": ("masked", "classes", "vectors"),
+    "image_encoder": ("classes", "vectors"),
     "encoder_decoder": ("language", "classes", "vectors"),
 }
 MOST = 4
@@ -51,7 +53,11 @@ def problems(spec: Model) -> list[Problem]:
     for prefix, stack in stacks(spec).items():
         role = prefix.removesuffix(".") or spec.kind
         place = _Place(spec.d_model, role, crosses=prefix == "decoder.", at=prefix)
-        found += _embedding(stack, place)
+        found += (
+            _patches(stack.embedding, spec.d_model)
+            if isinstance(stack.embedding, PatchEmbedding)
+            else _embedding(stack, place)
+        )
         found += _stack(written(stack.layers, f"{prefix}layers"), place)
     if isinstance(spec, EncoderDecoder) and spec.shared_embedding:
         found += _shared_embedding(spec)
@@ -81,6 +87,28 @@ class _Place(NamedTuple):
     at: str
 
 
+def _patches(record: PatchEmbedding, d_model: int) -> Iterator[Problem]:
+    for side in ("height", "width"):
+        image, patch = getattr(record, f"image_{side}"), getattr(record, f"patch_{side}")
+        if image % patch:
+            message = f"patches of {patch} do not fill an image_{side} of {image}"
+            yield Problem(f"embedding.patch_{side}", message, divisors(image))
+    places = record.positions
+    if isinstance(places, NoPositions):
+        return
+    if isinstance(places.counted, FromIds):
+        yield Problem("embedding.positions.counted.kind", "an image has no ids to count", ("mask", "column"))
+    if isinstance(places, Learned) and places.n_positions < record.n_tokens:
+        message = f"{places.n_positions} learned positions are less than the {record.n_tokens} vectors of an image"
+        yield Problem("embedding.positions.n_positions", message, (f"at least {record.n_tokens}",))
+    yield from _waves(places, d_model, "embedding")
+
+
+def _waves(places: Any, width: int, at: str) -> Iterator[Problem]:
+    if isinstance(places, Sinusoidal) and places.frequencies == "closed" and width % 2:
+        yield Problem(f"{at}.positions.frequencies", f"the closed form needs an even width, not {width}", ("paper",))
+
+
 def _embedding(stack: Any, place: _Place) -> Iterator[Problem]:
     record: TokenEmbedding = stack.embedding
     at, width = f"{place.at}embedding", table_width(record, place.d_model)
@@ -91,8 +119,7 @@ def _embedding(stack: Any, place: _Place) -> Iterator[Problem]:
         if record.projection_bias:
             yield Problem(f"{at}.projection_bias", "there is no projection to have a bias", (False,))
     inner, places = inner_width(record, place.d_model), record.positions
-    if isinstance(places, Sinusoidal) and places.frequencies == "closed" and inner % 2:
-        yield Problem(f"{at}.positions.frequencies", f"the closed form needs an even width, not {inner}", ("paper",))
+    yield from _waves(places, inner, at)
     if isinstance(places, Learned):
         yield from _learned(places, stack.context_length, place.at)
     if not isinstance(places, NoPositions) and isinstance(places.counted, FromIds):
@@ -224,10 +251,12 @@ def _head(spec: Model) -> Iterator[Problem]:
         yield Problem("head.kind", f"a {head.kind} head has no place in {_a(spec.kind)}", HEADS[spec.kind])
     target = last_stack(spec)
     if isinstance(head, (LanguageHead, MaskedHead)):
-        width, table = head_width(head, spec.d_model), table_width(target.embedding, spec.d_model)
+        width, table = head_width(head, spec.d_model), table_width(target.embedding, spec.d_model)  # pyrefly: ignore
         if head.tied and width != table:
             message = f"the head reads states of width {width}, the embedding's table has width {table}"
             yield Problem("head.tied", message, (False,))
+    elif head.pool == "eos" and isinstance(spec, ImageEncoder):
+        yield Problem("head.pool", "an image has no end token", ("first", "mean", "last", "none"))
     elif head.pool == "eos" and head.eos_id >= target.vocab_size:
         message = f"{head.eos_id} is no id of the vocabulary"
         yield Problem("head.eos_id", message, (f"at most {target.vocab_size - 1}",))
@@ -244,8 +273,9 @@ def _generation(spec: Model) -> Iterator[Problem]:
         wrong = [one for one in (value if isinstance(value, tuple) else (value,)) if one >= vocab_size]
         if wrong:
             message = f"{wrong[0]} is no id of the vocabulary of {vocab_size}"
-            yield Problem(f"generation.{name}", message, (f"at most {vocab_size - 1}",))
+            yield Problem(f"generation.{name}", message, (f"at most {vocab_size - 1}" if vocab_size else "none",))
 
 
 def _a(kind: str) -> str:
-    return f"an {kind}" if kind.startswith("e") else f"a {'prefix model' if kind == 'prefix' else kind}"
+    kind = kind.replace("_", " ")
+    return f"an {kind}" if kind[0] in "ei" else f"a {'prefix model' if kind == 'prefix' else kind}"

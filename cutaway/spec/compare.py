@@ -14,7 +14,7 @@ from cutaway.spec.embedding import TokenEmbedding, table_width
 from cutaway.spec.feedforward import MixtureOfExperts
 from cutaway.spec.generation import Generation
 from cutaway.spec.head import LanguageHead, Transform
-from cutaway.spec.model import Decoder, Dropout, Encoder, Model, PrefixDecoder, Side, expand
+from cutaway.spec.model import Decoder, Dropout, Encoder, ImageEncoder, Model, PrefixDecoder, Side, expand
 from cutaway.spec.positions import LongRopeScaling, RoPE, YarnScaling, attention_factor, rotary_dim
 from cutaway.spec.record import Record
 
@@ -120,7 +120,7 @@ def _written_out(value: Record, d_model: int) -> Record:
             return value.replace(width=d_model)
         case MixtureOfExperts():
             return value.replace(load_balance=0.0)
-        case Decoder() | PrefixDecoder() | Encoder() | Side():
+        case Decoder() | PrefixDecoder() | Encoder() | ImageEncoder() | Side():
             return value.replace(layers=expand(value.layers))
     return value
 

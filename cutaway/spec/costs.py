@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, Mask, MultiHead, QKNorm, sizes
-from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
 from cutaway.spec.head import ClassHead, Head, Transform, VectorHead, head_width
 from cutaway.spec.norms import NoNorm
@@ -60,7 +60,9 @@ def branch_cost(part: Any, norms: tuple[Any, ...], held: Shapes, at: Lengths) ->
 
 
 def embedding_cost(stack: Any, held: Shapes, at: Lengths) -> Cost:
-    """Rows are looked up, not multiplied: a step reads one row of each table for each sequence."""
+    """Rows are looked up, not multiplied: a step reads a row of each table for each sequence. Patches are products."""
+    if isinstance(stack.embedding, PatchEmbedding):
+        return _patches_cost(stack.embedding, held, at)
     record: TokenEmbedding = stack.embedding
     width, inner = table_width(record, at.d_model), inner_width(record, at.d_model)
     looked_up = width + inner * (bool(record.n_token_types) + isinstance(record.positions, Learned))
@@ -72,6 +74,12 @@ def embedding_cost(stack: Any, held: Shapes, at: Lengths) -> Cost:
         read=(size(products) + at.batch * looked_up) if at.writes else 0,
         kept=kept * at.tokens,
     )
+
+
+def _patches_cost(record: PatchEmbedding, held: Shapes, at: Lengths) -> Cost:
+    n_patches = record.n_tokens - record.class_token
+    kept = record.patch_size * n_patches + at.d_model * at.tokens * (not isinstance(record.norm, NoNorm))
+    return Cost(row=matrix({"patches": held["patches.weight"]}) * n_patches, kept=kept)
 
 
 def head_cost(head: Head, held: Shapes, vocab_size: int, at: Lengths) -> Cost:

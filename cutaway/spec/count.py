@@ -19,7 +19,7 @@ from cutaway.errors import SpecError
 from cutaway.spec.block import attentions
 from cutaway.spec.costs import Cost, Lengths, branch_cost, embedding_cost, head_cost
 from cutaway.spec.head import LanguageHead
-from cutaway.spec.model import EncoderDecoder, Model, stacks
+from cutaway.spec.model import EncoderDecoder, ImageEncoder, Model, stacks
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.weights import part_weights, size
 
@@ -79,6 +79,7 @@ def count(
     spec: Model, tokens: int = 1024, batch: int = 1, dtype: str = "float32", source_tokens: int | None = None
 ) -> Count:
     """The cost of a spec at a length; the source of an encoder-decoder is as long as the target unless said.
+    An image has the length that its patches make.
 
     Cache and activations are of `dtype`, or float32 beside packed weights (q8_0, q4_1 ...). Raises SpecError for an
     unknown dtype and for lengths below 1.
@@ -89,6 +90,8 @@ def count(
     """
     if dtype not in BYTES:
         raise SpecError(f"dtype: '{dtype}' is not one of {', '.join(BYTES)}")
+    if isinstance(spec, ImageEncoder):
+        tokens = spec.context_length
     source = tokens if source_tokens is None else source_tokens
     for name, value in (("tokens", tokens), ("source_tokens", source), ("batch", batch)):
         if value < 1:

@@ -1,4 +1,4 @@
-"""From ids to vectors."""
+"""From ids, or from images, to vectors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,36 @@ class TokenEmbedding(Record):
     n_token_types: Annotated[int, Field(ge=0)] = 0
     positions: AbsolutePositions = NoPositions()
     norm: Norm = NoNorm()
+
+
+class PatchEmbedding(Record):
+    """dropout(norm(W patch + b + position)): the patches of an image row by row, a learned vector before them.
+
+    (Dosovitskiy et al. 2020, arXiv:2010.11929.) A patch is n_channels * patch_height * patch_width numbers, its
+    channels one after another. `class_token`: whether there is that vector; it has the first position.
+    """
+
+    kind: Literal["patch"] = "patch"
+    image_height: Count
+    image_width: Count
+    patch_height: Count
+    patch_width: Count
+    n_channels: Count = 3
+    bias: bool = True
+    class_token: bool = True
+    positions: AbsolutePositions = NoPositions()
+    norm: Norm = NoNorm()
+
+    @property
+    def n_tokens(self) -> int:
+        """How many vectors an image becomes."""
+        n_patches = (self.image_height // self.patch_height) * (self.image_width // self.patch_width)
+        return n_patches + self.class_token
+
+    @property
+    def patch_size(self) -> int:
+        """How many numbers a patch has."""
+        return self.n_channels * self.patch_height * self.patch_width
 
 
 Embedding = TokenEmbedding

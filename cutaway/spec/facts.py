@@ -13,7 +13,7 @@ from cutaway.spec.norms import NoNorm
 
 KINDS = {
     "decoder": "decoder-only", "prefix": "one stack that sees all of a prefix", "encoder": "encoder",
-    "encoder_decoder": "encoder and decoder",
+    "image_encoder": "encoder of images", "encoder_decoder": "encoder and decoder",
 }  # fmt: skip
 PARTS = {"attn": "attention", "cross": "cross-attention", "ffn": "feed-forward"}
 PLACES = {"norm": "before {}", "norm_in": "before {}", "norm_out": "after {}", "norm_sum": "on the sum after {}"}
@@ -84,7 +84,7 @@ def by_layer(said: list[str]) -> str:
 def _stack(stack: Any, d_model: int) -> dict[str, str]:
     context = stack.context_length
     out = {
-        "layers": str(len(stack.blocks)), "vocabulary": words.number(stack.vocab_size),
+        "layers": str(len(stack.blocks)), "vocabulary": words.number(stack.vocab_size) if stack.vocab_size else "",
         "context": context if isinstance(context, str) else words.number(context),
         **words.embedding(stack.embedding, d_model),
     }  # fmt: skip

@@ -8,9 +8,9 @@ from pydantic import Field, TypeAdapter
 
 from cutaway.spec.attention import Rate
 from cutaway.spec.block import Block, Layer, Repeat
-from cutaway.spec.embedding import Embedding, TokenEmbedding
+from cutaway.spec.embedding import Embedding, PatchEmbedding, TokenEmbedding
 from cutaway.spec.generation import Generation
-from cutaway.spec.head import Head, LanguageHead, MaskedHead
+from cutaway.spec.head import ClassHead, Head, LanguageHead, MaskedHead, VectorHead
 from cutaway.spec.norms import NoNorm, Norm
 from cutaway.spec.positions import Count
 from cutaway.spec.record import Record
@@ -81,6 +81,35 @@ class Encoder(_OneStack):
     head: Head = MaskedHead()
 
 
+class ImageEncoder(Record):
+    """One stack that sees all patches of an image (Dosovitskiy et al. 2020, arXiv:2010.11929)."""
+
+    kind: Literal["image_encoder"] = "image_encoder"
+    name: str = ""
+    d_model: Count
+    embedding: PatchEmbedding
+    layers: tuple[Layer, ...]
+    final_norm: Norm = NoNorm()
+    head: Annotated[ClassHead | VectorHead, Field(discriminator="kind")] = VectorHead()
+    dropout: Dropout = Dropout()
+    generation: Generation = Generation()
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The layers, repeats written out."""
+        return expand(self.layers)
+
+    @property
+    def vocab_size(self) -> int:
+        """An image has no ids."""
+        return 0
+
+    @property
+    def context_length(self) -> int:
+        """How many vectors an image becomes."""
+        return self.embedding.n_tokens
+
+
 class Side(Record):
     """One of the two stacks of an encoder-decoder, with its own vocabulary size and table."""
 
@@ -113,14 +142,15 @@ class EncoderDecoder(_Whole):
     generation: Generation = Generation()
 
 
-Model = Decoder | PrefixDecoder | Encoder | EncoderDecoder
+Model = Decoder | PrefixDecoder | Encoder | EncoderDecoder | ImageEncoder
 Spec = Annotated[Model, Field(discriminator="kind")]
 ADAPTER: TypeAdapter[Model] = TypeAdapter(Spec)
-KINDS: dict[str, type[Decoder | PrefixDecoder | Encoder | EncoderDecoder]] = {
+KINDS: dict[str, type[Model]] = {
     "decoder": Decoder,
     "prefix": PrefixDecoder,
     "encoder": Encoder,
     "encoder_decoder": EncoderDecoder,
+    "image_encoder": ImageEncoder,
 }
 
 

@@ -73,7 +73,7 @@ class _Outline:
     def __init__(self, record: Model, stored: str) -> None:
         cost = count(record, tokens=TOKENS, dtype=stored)
         self.record, self.held, self.stored = record, part_weights(record), stored
-        self.parameters, self.weight_bytes = cost.parameters, cost.weight_bytes
+        self.parameters, self.weight_bytes, self.tokens = cost.parameters, cost.weight_bytes, cost.tokens
         self.costs: dict[str, PartCount] = {part.path: part for part in cost.parts}
 
     def whole(self, name: str) -> Entry:
@@ -115,7 +115,7 @@ class _Outline:
     def part(self, path: str, text: str) -> Entry:
         """One part: its parameters and cost, what it is, and its weights by shape."""
         cost = self.costs[path]
-        work = [f"{words.scaled(cost.forward_flops / TOKENS, 'FLOP')} a token"] if cost.forward_flops else []
+        work = [f"{words.scaled(cost.forward_flops / self.tokens, 'FLOP')} a token"] if cost.forward_flops else []
         work += [f"{cost.cache_bytes_per_token:,.0f} bytes of cache a token"] if cost.cache_bytes_per_token else []
         figures = ", ".join([f"{cost.parameters:,}", *work])
         return Entry(path.rsplit(".", 1)[-1], figures, text, _shapes(self.held[path]))

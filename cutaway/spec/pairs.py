@@ -21,6 +21,8 @@ RELATIVE = ("rope", "alibi", "t5")
 POSITIONS = {"no_attn": ABSOLUTE, "multi_head": ABSOLUTE + RELATIVE, "latent": ABSOLUTE + RELATIVE}
 PLACEMENTS = ("pre", "post", "sandwich", "output", "parallel_shared", "parallel_own")
 MODELS = ("decoder", "prefix", "encoder", "encoder_decoder")
+MODEL_OF = {"image_encoder": "encoder"}
+"""What goes together in a stack does so whatever it reads."""
 
 
 class Pair(NamedTuple):
@@ -59,7 +61,7 @@ def pairs_in(spec: Model) -> set[Pair]:
             for stage, part in _self_attentions(block):
                 relative = "none" if part.kind == "no_attn" else part.positions.kind
                 for positions in {absolute, relative} - {"none"} or {"none"}:
-                    found.add(Pair(positions, part.kind, placement(stage), spec.kind))
+                    found.add(Pair(positions, part.kind, placement(stage), MODEL_OF.get(spec.kind, spec.kind)))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, QKNorm, sizes
 from cutaway.spec.block import Block, Stage, attentions
-from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
 from cutaway.spec.head import ClassHead, HeadTransform, Transform, VectorHead, head_width, transform_width
 from cutaway.spec.model import EncoderDecoder, Model, last_stack, stacks
@@ -156,7 +156,20 @@ def _residual_scale(stage: Stage, d_model: int) -> Shapes:
     return {"residual_scale": (1 if scale == "scalar" else d_model,)} if isinstance(scale, str) else {}
 
 
+def _patches(record: PatchEmbedding, d_model: int) -> Shapes:
+    out = _linear("patches", record.patch_size, d_model, record.bias)
+    out |= {"class_token": (d_model,)} if record.class_token else {}
+    return out | _learned(record.positions, d_model) | _under("norm", norm_weights(record.norm, d_model))
+
+
+def _learned(positions: Any, width: int) -> Shapes:
+    learned = isinstance(positions, Learned)
+    return {"positions.weight": (positions.n_positions + positions.offset, width)} if learned else {}
+
+
 def _embedding(stack: Any, d_model: int, own_table: bool) -> Shapes:
+    if isinstance(stack.embedding, PatchEmbedding):
+        return _patches(stack.embedding, d_model)
     record: TokenEmbedding = stack.embedding
     width, inner = table_width(record, d_model), inner_width(record, d_model)
     out: Shapes = {"tokens.weight": (stack.vocab_size, width)} if own_table else {}
@@ -164,9 +177,7 @@ def _embedding(stack: Any, d_model: int, own_table: bool) -> Shapes:
         out |= _linear("projection", width, d_model, record.projection_bias)
     if record.n_token_types:
         out["types.weight"] = (record.n_token_types, inner)
-    if isinstance(record.positions, Learned):
-        out["positions.weight"] = (record.positions.n_positions + record.positions.offset, inner)
-    return out | _under("norm", norm_weights(record.norm, inner))
+    return out | _learned(record.positions, inner) | _under("norm", norm_weights(record.norm, inner))
 
 
 def _relative_bias(blocks: tuple[Block, ...]) -> Shapes:

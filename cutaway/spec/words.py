@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway.spec.attention import Cross, Latent, Mask, MultiHead, QKNorm, sizes
-from cutaway.spec.embedding import TokenEmbedding, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
 from cutaway.spec.head import ClassHead, Head, LanguageHead, MaskedHead, Transform, VectorHead
 from cutaway.spec.norms import LayerNorm, NoNorm, RMSNorm
@@ -149,8 +149,10 @@ def feed_forward(part: Any) -> str:
     return "none"
 
 
-def embedding(record: TokenEmbedding, d_model: int) -> dict[str, str]:
+def embedding(record: TokenEmbedding | PatchEmbedding, d_model: int) -> dict[str, str]:
     """An embedding by aspect."""
+    if isinstance(record, PatchEmbedding):
+        return _patches(record)
     where = {"none": "", "before_positions": " before positions are added", "after_norm": " last"}[record.projection]
     bias = " with a bias" if record.projection_bias else ""
     width = number(table_width(record, d_model))
@@ -162,6 +164,20 @@ def embedding(record: TokenEmbedding, d_model: int) -> dict[str, str]:
         "embedding norm": norm(record.norm),
         "positions": positions(record.positions),
     }
+
+
+def _patches(record: PatchEmbedding) -> dict[str, str]:
+    image, patch = ((record.image_height, record.image_width), (record.patch_height, record.patch_width))
+    sizes = [" by ".join(number(side) for side in each) for each in (patch, image)]
+    channels = f"{record.n_channels} channels" if record.n_channels > 1 else "1 channel"
+    return {
+        "embedding": joined(
+            f"patches of {sizes[0]} out of {sizes[1]}, {channels}", "" if record.bias else "no bias",
+            "a class token first" if record.class_token else "no class token",
+        ),
+        "embedding norm": norm(record.norm),
+        "positions": positions(record.positions),
+    }  # fmt: skip
 
 
 def head(record: Head) -> str:

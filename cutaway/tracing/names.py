@@ -20,7 +20,7 @@ LETTERS = {
     "D": "d_model; after a head's transform its width", "W": "width of the embedding", "N": "heads",
     "K": "heads of keys and values", "H": "numbers a head: head_dim, of v and z value_dim", "F": "d_ff",
     "M": "rows: tokens of the whole batch, in an expert those routed to it", "E": "experts",
-    "A": "active experts a token", "R": "kv_rank", "C": "classes", "V": "vocabulary",
+    "A": "active experts a token", "R": "kv_rank", "P": "patches of an image", "C": "classes", "V": "vocabulary",
     "...": "the axes of what is normed", "1": "one number",
 }  # fmt: skip
 
@@ -50,6 +50,7 @@ GLOSSARY = (
     Tap("stack", "embedded", "B T D", "what the first block reads"),
     Tap("stack", "final", "B T D", "final_norm(resid_post of the last block)"),
     Tap("embedding", "tokens", "B T W", "table[id]"),
+    Tap("embedding", "patches", "B P D", "W patch + b", "the model reads images"),
     Tap("embedding", "position", "B T W", "what is added for the position", "positions are absolute"),
     Tap("block", "resid_pre", "B T D", "the stream before the block"),
     Tap("block", "resid.*", "B T D", "the stream after stage *"),

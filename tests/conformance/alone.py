@@ -121,6 +121,14 @@ EMBEDDINGS = {
     "sinusoidal closed": s.TokenEmbedding(positions=s.Sinusoidal(frequencies="closed")),
     "sinusoidal odd": s.TokenEmbedding(width=5, projection="after_norm", positions=s.Sinusoidal()),
 }  # fmt: skip
+PATCHES = {"image_height": 2, "patch_height": 2, "patch_width": 2}
+IMAGES = {
+    "with class token": s.PatchEmbedding(**PATCHES, image_width=10, positions=s.Learned(n_positions=7, offset=1)),
+    "without": s.PatchEmbedding(
+        **PATCHES, image_width=12, n_channels=1, bias=False, class_token=False, norm=s.RMSNorm(),
+        positions=s.Sinusoidal(counted=s.ByColumn()),
+    ),
+}  # fmt: skip
 TRANSFORM = s.Transform(width=6, activation="gelu", norm=s.LayerNorm())
 POOLS = ("first", "mean", "last", "eos", "none")
 HEADS = {
@@ -142,6 +150,8 @@ SPECS = {
     **{f"attention, {name}": alone(part) for name, part in ATTENTIONS.items()},
     **{f"network, {name}": alone(part) for name, part in NETWORKS.items()},
     **{f"embedding, {name}": model(s.Decoder, embedding=record) for name, record in EMBEDDINGS.items()},
+    **{f"images, {name}": s.ImageEncoder(d_model=WIDTH, embedding=record, layers=(), head=STATES)
+       for name, record in IMAGES.items()},
     **{f"head, {name}": model(s.Encoder if head.kind == "masked" else s.Decoder, head=head)
        for name, head in HEADS.items()},
     **{f"norm, {name}": model(s.Decoder, final_norm=norm) for name, norm in NORMS.items()},

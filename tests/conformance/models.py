@@ -30,6 +30,12 @@ def writing(record: spec.Model) -> spec.Decoder | spec.PrefixDecoder | spec.Enco
     return record.decoder if isinstance(record, spec.EncoderDecoder) else record
 
 
+def images_for(record: spec.PatchEmbedding, seed: int, n_images: int = 2) -> Tensor:
+    """Random images, float64."""
+    sizes = (n_images, record.n_channels, record.image_height, record.image_width)
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def ids_for(n_tokens: int, vocab_size: int, seed: int, n_rows: int = 2) -> Tensor:
     """Random ids that end with EOS, so that every kind of pool finds its token."""
     ids = torch.randint(1, vocab_size, (n_rows, n_tokens), generator=torch.Generator().manual_seed(seed))
@@ -39,7 +45,8 @@ def ids_for(n_tokens: int, vocab_size: int, seed: int, n_rows: int = 2) -> Tenso
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model of any kind reads: ids [B, T] and, where it takes them, a source and the lengths of prefixes."""
+    """What a model of any kind reads: ids [B, T] (or images in their place) and, where it takes them, a source and the
+    lengths of prefixes."""
 
     ids: Tensor
     source: Tensor | None = None
@@ -49,6 +56,8 @@ class Inputs:
 
     @staticmethod
     def of(record: spec.Model, n_tokens: int = 7, seed: int = 3) -> Inputs:
+        if isinstance(record, spec.ImageEncoder):
+            return Inputs(images_for(record.embedding, seed))
         source = ids_for(5, record.encoder.vocab_size, seed + 1) if isinstance(record, spec.EncoderDecoder) else None
         prefix = torch.tensor([3, 2]) if isinstance(record, spec.PrefixDecoder) else None
         return Inputs(ids_for(n_tokens, writing(record).vocab_size, seed), source, prefix)

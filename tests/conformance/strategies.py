@@ -16,6 +16,7 @@ from cutaway import spec as s
 from cutaway.spec.checks import MASKS
 from cutaway.spec.pairs import PLACEMENTS, POSITIONS, RELATIVE, Pair, legal_pairs
 from cutaway.spec.part_checks import divisors
+from tests.conformance.images import images
 
 EOS = 2  # a row must hold this id where a model pools at its end token
 PAD = 1  # what positions counted from ids leave out
@@ -62,6 +63,8 @@ class Maker:
             "dropout": self.pick((s.Dropout(), s.Dropout(embedding=0.1, attention=0.25, residual=1e-3, hidden=0.5))),
         }  # fmt: skip
         if pair.model != "encoder_decoder":
+            if pair.model == "encoder" and self.one_in(4):
+                return images(self, pair, common)
             stack = self.stack(pair, pair.model)
             record = {"decoder": s.Decoder, "prefix": s.PrefixDecoder, "encoder": s.Encoder}[pair.model]
             head = self.head(pair.model, stack["embedding"], stack["vocab_size"])
@@ -345,25 +348,10 @@ class Maker:
     def head(self, model: str, embedding: s.TokenEmbedding, vocab_size: int) -> Any:
         tokens = "masked" if model == "encoder" else "language"
         kind = self.pick((tokens, tokens, tokens, "classes", "vectors"))
-        transform: Any = s.NoTransform()
-        if self.one_in(3):
-            transform = s.Transform(
-                width=self.pick(("d_model", 5, 6)), activation=self.pick(ACTIVATIONS), bias=self.pick((True, False)),
-                norm=self.norm(none=True),
-            )  # fmt: skip
-        pooled = {"pool": self.pick(("first", "mean", "last", "eos", "none")), "eos_id": EOS, "transform": transform}
-        if kind == "classes":
-            n_classes = self.pick((3, 1))
-            return s.ClassHead(
-                **pooled, n_classes=n_classes, bias=self.pick((True, False)),
-                labels=self.pick(((), ("no", "maybe", "yes")[:n_classes])),
-                problem=self.pick(("single_label", "multi_label", "regression")),
-            )  # fmt: skip
-        if kind == "vectors":
-            pooler = self.pick((s.NoTransform(), s.Transform(width=4, activation="tanh", norm=s.LayerNorm())))
-            return s.VectorHead(**pooled, normalise=self.pick((False, True)), pooler=pooler)
+        if kind != tokens:
+            return self.pooling(kind, ("first", "mean", "last", "eos", "none"))
         fields: dict[str, Any] = {
-            "transform": transform, "bias": self.pick((False, True)), "logit_factor": self.pick((1.0, 0.5)),
+            "transform": self.transform(), "bias": self.pick((False, True)), "logit_factor": self.pick((1.0, 0.5)),
             "tied": False,
         }  # fmt: skip
         if kind == "language":
@@ -372,6 +360,26 @@ class Maker:
         head = s.MaskedHead(**fields) if kind == "masked" else s.LanguageHead(**fields)
         fits = s.head_width(head, self.d_model) == s.table_width(embedding, self.d_model)
         return head.replace(tied=fits and self.pick((True, True, False)))
+
+    def transform(self) -> Any:
+        if not self.one_in(3):
+            return s.NoTransform()
+        return s.Transform(
+            width=self.pick(("d_model", 5, 6)), activation=self.pick(ACTIVATIONS), bias=self.pick((True, False)),
+            norm=self.norm(none=True),
+        )  # fmt: skip
+
+    def pooling(self, kind: str, pools: tuple[str, ...]) -> Any:
+        pooled = {"pool": self.pick(pools), "eos_id": EOS, "transform": self.transform()}
+        if kind == "classes":
+            n_classes = self.pick((3, 1))
+            return s.ClassHead(
+                **pooled, n_classes=n_classes, bias=self.pick((True, False)),
+                labels=self.pick(((), ("no", "maybe", "yes")[:n_classes])),
+                problem=self.pick(("single_label", "multi_label", "regression")),
+            )  # fmt: skip
+        pooler = self.pick((s.NoTransform(), s.Transform(width=4, activation="tanh", norm=s.LayerNorm())))
+        return s.VectorHead(**pooled, normalise=self.pick((False, True)), pooler=pooler)
 
     def generation(self, vocab_size: int) -> s.Generation:
         some_id = self.pick(range(vocab_size))

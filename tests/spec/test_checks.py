@@ -326,7 +326,8 @@ def test_the_strategy_builds_legal_specs_of_its_size(record):
     assert 8 <= record.d_model <= 24
     for stack in spec.stacks(record).values():
         assert 1 <= len(stack.blocks) <= 5
-        assert 11 <= stack.vocab_size <= 23
+        images = isinstance(record, spec.ImageEncoder)
+        assert stack.vocab_size == 0 if images else 11 <= stack.vocab_size <= 23
 
 
 def test_the_listed_specs_reach_every_kind_and_every_pair():

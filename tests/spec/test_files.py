@@ -63,7 +63,11 @@ def test_a_byte_order_mark_and_other_line_ends_do_no_harm(tmp_path):
         ("a.toml", b"kind = 'decoder'\nname = 1979-05-27\n", "a value of type date has no place in a spec"),
         ("a.toml", b"kind = 'decoder'\nd_model = nan\n", "finite numbers"),
         ("a.toml", b"", "a.toml.kind: missing; say which"),
-        ("a.toml", b"kind = 'llama'\n", "a.toml.kind: 'llama' is not one of decoder, prefix, encoder, encoder_decoder"),
+        (
+            "a.toml",
+            b"kind = 'llama'\n",
+            "a.toml.kind: 'llama' is not one of decoder, prefix, encoder, encoder_decoder, image_encoder",
+        ),
         ("a.json", b'{"kind": "decoder", "kind": "encoder"}', "the key 'kind' stands twice in one table"),
         ("a.json", b"[1, 2]", "holds a list; a spec is a table of keys"),
         ("a.json", b'"decoder"', "holds a str; a spec is a table of keys"),
@@ -95,7 +99,13 @@ def test_a_missing_file_and_a_folder(tmp_path):
 def test_schema_knows_each_kind_and_forbids_other_keys():
     schema = spec.schema()
     json.dumps(schema)
-    assert set(schema["discriminator"]["mapping"]) == {"decoder", "prefix", "encoder", "encoder_decoder"}
+    assert set(schema["discriminator"]["mapping"]) == {
+        "decoder",
+        "prefix",
+        "encoder",
+        "encoder_decoder",
+        "image_encoder",
+    }
     for union in UNIONS.values():
         for record in kinds(union).values():
             told = schema["$defs"][record.__name__]

@@ -53,10 +53,10 @@ PART = "spec.layers.0.stages.0.branches.0.part"
         (model(layers=[{"kind": "block", "stages": []}]), "spec.layers.0.stages: is empty; give it at least one item"),
         (model(d_model=float("nan")), "spec: Out of range float values"),
         (model(d_model={1, 2}), "spec: a value of type set has no place in a spec"),
-        ({}, "spec.kind: missing; say which: decoder, prefix, encoder, encoder_decoder"),
+        ({}, "spec.kind: missing; say which: decoder, prefix, encoder, encoder_decoder, image_encoder"),
         (
             {"kind": "decode"},
-            "spec.kind: 'decode' is not one of decoder, prefix, encoder, encoder_decoder; the nearest",
+            "spec.kind: 'decode' is not one of decoder, prefix, encoder, encoder_decoder, image_encoder; the nearest",
         ),
         ([1], "spec: should be a table of keys, got [1]"),
         (7, "spec: should be a table of keys, got 7"),

@@ -18,6 +18,7 @@ from cutaway.spec.fields import below, kinds
 from cutaway.spec.model import Spec
 from cutaway.spec.source import source
 from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
+from tests.conformance.models import images_for
 from tests.conformance.strategies import EOS, random_specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,9 @@ def outputs(record):
         if isinstance(record, spec.EncoderDecoder):
             ids, seen = ids_for(record.decoder.vocab_size, 7, 3), ids_for(record.encoder.vocab_size, 5, 4)
             return ours(ids, Given(memory=ours.encode(seen))), plain(ids, source=seen)
+        if isinstance(record, spec.ImageEncoder):
+            images = images_for(record.embedding, 3)
+            return ours(images), plain(images)
         ids = ids_for(record.vocab_size, 11, 3)  # past the original length of each scaling of the random specs
         given = {"prefix": prefix} if re.search(r"class Model.*def forward\(self, ids, prefix", text, re.S) else {}
         return ours(ids, Given(prefix=prefix)), plain(ids, **given)

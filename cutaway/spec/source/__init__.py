@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from cutaway.spec.head import LanguageHead, MaskedHead
-from cutaway.spec.model import Decoder, Encoder, EncoderDecoder, Model, PrefixDecoder
+from cutaway.spec.model import Decoder, Encoder, EncoderDecoder, ImageEncoder, Model, PrefixDecoder
 from cutaway.spec.source.ends import head
 from cutaway.spec.source.stack import Stack
 from cutaway.spec.source.writing import File, docstring, module, returned
@@ -20,7 +20,7 @@ __all__ = ["source"]
 MAIN = """if __name__ == "__main__":
     model = Model()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
-    ids = torch.tensor([[1, 0, 2]])
+    READS
     print(tuple(model(INPUTS).shape))"""
 
 
@@ -36,7 +36,11 @@ def source(spec: Model) -> str:
     """
     file = File()
     inputs = _two_stacks(file, spec) if isinstance(spec, EncoderDecoder) else _one_stack(file, spec)
-    body = file.text() + "\n\n\n" + MAIN.replace("INPUTS", inputs)
+    reads = "ids = torch.tensor([[1, 0, 2]])"
+    if isinstance(spec, ImageEncoder):
+        image = spec.embedding
+        reads = f"images = torch.randn(2, {image.n_channels}, {image.image_height}, {image.image_width})"
+    body = file.text() + "\n\n\n" + MAIN.replace("READS", reads).replace("INPUTS", inputs)
     modules = ["import math\n"] if "math." in body else []
     modules += (
         ["import torch"] + (["import torch.nn.functional as F"] if " F." in body else []) + ["from torch import nn"]
@@ -44,14 +48,15 @@ def source(spec: Model) -> str:
     return "\n".join([*docstring(_about(spec)), "", *modules]) + "\n\n\n" + body + "\n"
 
 
-def _one_stack(file: File, spec: Decoder | PrefixDecoder | Encoder) -> str:
+def _one_stack(file: File, spec: Decoder | PrefixDecoder | Encoder | ImageEncoder) -> str:
     stack = Stack(file, spec, spec.d_model, spec.dropout)
     last = head(file, spec.head, spec.d_model, spec.vocab_size)
     attributes = [*stack.attributes, f"self.head = {last.make}"]
     forward = [*stack.forward, f"return {_read(last.call('self.head', 'x'), 'self.embedding.tokens')}"]
-    file.define(module(f"{_result(spec)} of ids [B T].", attributes, forward, ", ".join(stack.takes)), "Model")
+    read = "images [B C H W]" if stack.reads == "images" else "ids [B T]"
+    file.define(module(f"{_result(spec)} of {read}.", attributes, forward, ", ".join(stack.takes)), "Model")
     more = ", prefix=torch.tensor([1])" if "prefix" in stack.takes else ""
-    return f"ids{more}"
+    return f"{stack.reads}{more}"
 
 
 def _two_stacks(file: File, spec: EncoderDecoder) -> str:

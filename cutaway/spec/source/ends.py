@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutaway.spec.embedding import TokenEmbedding, inner_width, table_width
+from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.head import (
     ClassHead,
     Head,
@@ -23,7 +23,9 @@ from cutaway.spec.source.writing import File, Part, linear, module, number, retu
 
 
 def embedding(file: File, stack: Any, d_model: int, dropout: float, role: str, own_table: bool) -> Part:
-    """norm(factor * table[id] + types[type] + position), projected where the table is narrower."""
+    """norm(factor * table[id] + types[type] + position), projected where the table is narrower; or of patches."""
+    if isinstance(stack.embedding, PatchEmbedding):
+        return _patches(file, stack.embedding, d_model, dropout)
     record: TokenEmbedding = stack.embedding
     width, inner = table_width(record, d_model), inner_width(record, d_model)
     attributes = [f"self.tokens = nn.Embedding({stack.vocab_size}, {width})"] if own_table else []
@@ -51,8 +53,31 @@ def embedding(file: File, stack: Any, d_model: int, dropout: float, role: str, o
     return Part(f"{file.define(text, 'Embedding', f'{role}Embedding')}()", takes + (("types",) if types else ()))
 
 
-def _positions(file: File, record: Any, width: int) -> tuple[list[str], list[str]]:
-    """Attributes, and the lines that add positions to x."""
+def _patches(file: File, record: PatchEmbedding, d_model: int, dropout: float) -> Part:
+    """norm(W patch + b + position), a learned vector before the patches."""
+    rows, columns = record.image_height // record.patch_height, record.image_width // record.patch_width
+    attributes = [f"self.patches = {linear(record.patch_size, d_model, record.bias)}"]
+    forward = [
+        f"x = images.unflatten(3, ({columns}, {record.patch_width})).unflatten(2, ({rows}, {record.patch_height}))",
+        f"x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2){shape('B', rows * columns, record.patch_size)}",
+        f"x = self.patches(x){shape('B', rows * columns, d_model)}",
+    ]
+    if record.class_token:
+        attributes += [f"self.class_token = nn.Parameter(torch.zeros({d_model}))"]
+        forward += [
+            f"x = torch.cat((self.class_token.expand(len(x), 1, -1), x), 1){shape('B', record.n_tokens, d_model)}"
+        ]
+    added, lines = _positions(file, record.positions, d_model, "x")
+    attributes += added + norms(file, d_model, norm=record.norm)
+    forward += lines
+    forward += ["x = self.norm(x)"] if any(line.startswith("self.norm ") for line in attributes) else []
+    forward += [f"x = F.dropout(x, {number(dropout)}, self.training)"] if dropout else []
+    text = module("From images to vectors.", attributes, returned(forward), "images")
+    return Part(f"{file.define(text, 'Embedding')}()", ("images",))
+
+
+def _positions(file: File, record: Any, width: int, of: str = "ids") -> tuple[list[str], list[str]]:
+    """Attributes, and the lines that add positions to x; `of` is what has a length."""
     if isinstance(record, NoPositions):
         return [], []
     plus = f" + {record.offset}" if record.offset else ""
@@ -61,7 +86,7 @@ def _positions(file: File, record: Any, width: int) -> tuple[list[str], list[str
             lines = [f"real = ids != {pad}  # padding is told by its id and has a row of its own"]
             lines += [f"at = torch.where(real, real.long().cumsum(1) - 1{plus}, {pad}){shape('B', 'T')}"]
         case _:
-            lines = [f"at = torch.arange(ids.shape[1], device=ids.device){plus}{shape('T')}"]
+            lines = [f"at = torch.arange({of}.shape[1], device={of}.device){plus}{shape('T')}"]
     if isinstance(record, Sinusoidal):
         return [], [*lines, f"x = x + {sinusoids(file, record, width).format('at')}.to(x)"]
     rows = record.n_positions + record.offset

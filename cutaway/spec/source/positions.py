@@ -166,7 +166,7 @@ def buckets(file: File, record: T5Buckets) -> str:
     far = "distance.abs()" if record.bidirectional else "(-distance).clamp(min=0)"
     side = f"bucket = {n} * (distance > 0)  # keys ahead have the second half"
     body = [
-        "at = torch.arange(ids.shape[1], device=ids.device)",
+        "at = torch.arange(x.shape[1], device=x.device)",
         f"distance = at - at[:, None]  # key - query: {'T T'}",
         f"far = {far}",
         f"ratio = (far.clamp(min=1).double() / {exact}).log() / math.log({record.max_distance} / {exact})",
@@ -176,7 +176,7 @@ def buckets(file: File, record: T5Buckets) -> str:
     ]
     name = "buckets_both_ways" if record.bidirectional else "buckets_back"
     doc = f"Exact up to {exact - 1}, then logarithmic up to {record.max_distance}."
-    return f"{file.define(function('ids', doc, body), 'buckets', name)}(ids)"
+    return f"{file.define(function('x', doc, body), 'buckets', name)}(x)"
 
 
 def sinusoids(file: File, record: Sinusoidal, width: int) -> str:

@@ -41,7 +41,11 @@ class Stack:
         if table is not None:
             self.attributes += [f"self.relative_bias = nn.Embedding({table.positions.n_buckets}, {table.n_heads})"]
         self.attributes += norms(file, d_model, final_norm=stack.final_norm)
-        self.forward = [f"x = {self.embedding.call('self.embedding', 'ids')}{shape('B', 'T', d_model)}"]
+        self.reads = "images" if "images" in self.embedding.takes else "ids"
+        call = (
+            f"self.embedding({self.reads})" if self.reads == "images" else self.embedding.call("self.embedding", "ids")
+        )
+        self.forward = [f"x = {call}{shape('B', 'T', d_model)}"]
         if table is not None:
             found = buckets(file, table.positions)
             self.forward += [f"bias = self.relative_bias({found}){shape('T', 'T', table.n_heads)}"]
@@ -52,10 +56,10 @@ class Stack:
 
     @property
     def takes(self) -> list[str]:
-        """What the forward takes: ids, and what only its caller knows."""
+        """What the forward takes: ids or images, and what only its caller knows."""
         given = [name for name in self.extras if name in ("prefix", "memory")]
         table = ["table"] if "table" in self.embedding.takes else []
-        return ["ids", *given, *table, *(["types=None"] if "types" in self.embedding.takes else [])]
+        return [self.reads, *given, *table, *(["types=None"] if "types" in self.embedding.takes else [])]
 
     def _branches(self, block: Block, lends: int | None) -> dict[str, Part]:
         """The parts of a block by name; the norms around a part, and its learned scale, hang on it."""
