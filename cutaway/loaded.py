@@ -15,7 +15,7 @@ from cutaway import spec
 from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.pull import KNOWN, located
-from cutaway.encoding import Pool, Rows, classes, masked, names, vectors
+from cutaway.encoding import Pool, Rows, classes, masked, names, probabilities, vectors
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
 from cutaway.generation.result import Run
@@ -136,7 +136,20 @@ class Loaded:
         rows = zip(ids, best.indices.tolist(), best.values.tolist(), strict=True)
         return [(self._tokens().token(token), names(head)[index], share) for token, index, share in rows]
 
+    def classify_image(self, image: Tensor) -> list[tuple[str, float]]:
+        """The classes of an image [C H W] with their probabilities, likeliest first.
+
+        Its numbers are scaled as those that the model was trained on; the folder's preprocessor_config.json says how.
+        """
+        head = self.spec.head
+        if not isinstance(self.spec, spec.ImageEncoder) or not isinstance(head, spec.ClassHead) or head.pool == "none":
+            raise InputError(f"{self.path}: it gives no classes of an image")
+        shares = probabilities(head, self(image[None]))[0].tolist()
+        return sorted(zip(names(head), shares, strict=True), key=lambda each: -each[1])
+
     def _tokens(self) -> Tokenizer:
+        if isinstance(self.spec, spec.ImageEncoder):
+            raise InputError(f"{self.path}: the model reads images, no texts; call it with a tensor [B C H W]")
         if self.tokenizer is None:
             raise InputError(f"{self.path}: the model has no tokenizer; give ids")
         return self.tokenizer

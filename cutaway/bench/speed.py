@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from cutaway import spec
 from cutaway.generation.loop import generate
 from cutaway.models import Transformer
+from cutaway.models.noise import noise
 
 NEW = 16
 
@@ -23,17 +25,24 @@ class Speed:
     tokens: int
 
 
+def _seconds(model: Transformer, read: Tensor) -> float:
+    """How long a second reading takes."""
+    with torch.inference_mode():
+        model(read)
+        start = perf_counter()
+        model(read)
+    return perf_counter() - start
+
+
 def measure_speed(model: Transformer, tokens: int) -> Speed:
-    """One row of `tokens` ids read by a model, and NEW tokens written after all but NEW of them."""
+    """One row of `tokens` ids (or one image) read by a model, and NEW tokens written after all but NEW of them."""
     record = model.spec
+    if isinstance(record, spec.ImageEncoder):
+        return Speed(tokens / _seconds(model, noise(record.embedding)), None, tokens)
     ids = torch.arange(tokens)[None] % spec.last_stack(record).vocab_size
     writes = isinstance(record.head, spec.LanguageHead)
     if not writes:
-        with torch.inference_mode():
-            model(ids[:, :8])
-            start = perf_counter()
-            model(ids)
-        return Speed(tokens / (perf_counter() - start), None, tokens)
+        return Speed(tokens / _seconds(model, ids), None, tokens)
     n_prompt = max(tokens - NEW, 1)
     options = spec.Generation(max_tokens=min(NEW, tokens), start_id=0)
     generate(model, ids[:, :8], options)

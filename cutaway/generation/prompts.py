@@ -12,13 +12,13 @@ from cutaway import spec
 from cutaway.errors import InputError, SpecError
 from cutaway.generation.result import Run
 
-Stack = spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.Side
+Stack = spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.ImageEncoder | spec.Side
 Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
 
 
 def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
     """Raise InputError for a model that writes nothing, or options that do not fit it or each other."""
-    if isinstance(record, spec.Encoder):
+    if isinstance(record, (spec.Encoder, spec.ImageEncoder)):
         raise InputError("model: an encoder gives no next token; use a decoder, a prefix model or an encoder-decoder")
     if not isinstance(record.head, spec.LanguageHead):
         raise InputError(f"model: its {record.head.kind} head gives no next token; it needs a language head")

@@ -21,7 +21,8 @@ class OneStack(Stack):
     def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.ImageEncoder) -> None:
         super().__init__(record, record.d_model, record.dropout)
         self.spec = record
-        self.head = build_head(record.head, record.d_model, record.vocab_size, self.embedding.table)
+        table = None if isinstance(record, spec.ImageEncoder) else self.embedding.table
+        self.head = build_head(record.head, record.d_model, record.vocab_size, table)
 
     def forward(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
         """Logits [B T V], classes or vectors of ids [B T] or images [B C H W]; with `last` of the last column alone."""

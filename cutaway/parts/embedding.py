@@ -102,8 +102,6 @@ class PatchEmbedding(nn.Module):
     (Dosovitskiy et al. 2020, arXiv:2010.11929.)
     """
 
-    table: None = None
-
     def __init__(self, record: spec.PatchEmbedding, d_model: int, norm: nn.Module | None, dropout: float) -> None:
         super().__init__()
         self.record, self.width, self.dropout, self.norm = record, d_model, dropout, norm
@@ -116,6 +114,10 @@ class PatchEmbedding(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return self.patches.weight.dtype
+
+    @property
+    def table(self) -> Table:
+        raise InputError("the model reads images, which have no table of ids; give it a tensor of images")
 
     def ids(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B T"]:
         """A 0 for each vector that the images become."""
@@ -132,9 +134,11 @@ class PatchEmbedding(nn.Module):
 
     def _position(self, ids: Tensor, step: Step) -> Tensor:
         record = self.record.positions
+        assert not isinstance(record, spec.NoPositions)
         row = position_rows(record, ids, step)
         if isinstance(record, spec.Sinusoidal):
             return sinusoids(record, row, self.width, step.dtype)
+        assert self.positions is not None
         return self.positions(row)
 
 

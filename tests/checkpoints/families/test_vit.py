@@ -8,11 +8,13 @@ from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImage
 
 import cutaway
 from cutaway import spec
+from cutaway.bench.speed import measure_speed
 from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.verify import verify
 from cutaway.checkpoints.weights import open_weights
-from cutaway.errors import CheckpointError, InputError
+from cutaway.errors import CheckpointError, CutawayError, InputError
+from cutaway.models.noise import noise
 from tests.checkpoints.families.tiny import peer, rewrite, tiny
 
 
@@ -114,3 +116,29 @@ def test_what_is_refused(model_class, changes, message, tmp_path):
     folder = rewrite(tiny(model_class, made, tmp_path), **changes)
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(folder).load()
+
+
+def test_classes_by_name_and_what_is_no_image(tmp_path):
+    labels = {"0": "cat", "1": "dog", "2": "car"}
+    folder = rewrite(tiny(ViTForImageClassification, config(num_labels=3), tmp_path), id2label=labels)
+    loaded = cutaway.load(folder)
+    image = noise(loaded.spec.embedding)[0]
+    found = loaded.classify_image(image)
+    want = loaded(image[None])[0].softmax(-1)
+    assert [name for name, _ in found] == [labels[str(i)] for i in want.argsort(descending=True).tolist()]
+    assert sum(share for _, share in found) == pytest.approx(1)
+    for call in (loaded.embed, loaded.classify, loaded.generate):
+        with pytest.raises(CutawayError, match="reads images, no texts"):
+            call("a text")
+    with pytest.raises(CutawayError, match="an encoder gives no next token"):
+        cutaway.generate(loaded.model, [[1, 2]])
+    with pytest.raises(CutawayError, match="give floating-point numbers of shape"):
+        loaded(torch.tensor([[1, 2]]))
+    with pytest.raises(CutawayError, match="it gives no classes of an image"):
+        cutaway.load("bert-tiny").classify_image(image)
+
+
+def test_how_fast_it_reads(tmp_path):
+    loaded = cutaway.load(tiny(ViTModel, config(), tmp_path))
+    speed = measure_speed(loaded.model, loaded.spec.context_length)
+    assert speed.reading > 0 and speed.writing is None
