@@ -30,7 +30,8 @@ Baseline = int | Literal["mean", "zero"]
 class Integrated:
     """`values` [T]: what each token adds to f, those of a source first; their sum is `top` - `base` up to the gap.
 
-    `top` is f of the prompt, `base` that of the baseline; `n_points`: how many gradients the integral took.
+    `top` is f of the prompt, `base` that of the baseline; `n_points`: how many gradients the integral took; `n_source`:
+    how many of the tokens are a source's.
     """
 
     words: tuple[str, ...]
@@ -38,6 +39,7 @@ class Integrated:
     top: float
     base: float
     n_points: int
+    n_source: int = 0
 
     @property
     def gap(self) -> float:
@@ -52,8 +54,13 @@ class Integrated:
         )
         if abs(self.gap) > 0.05 * abs(self.top - self.base):
             note += "\nthe gap is large: take another baseline, or more gradients"
-        rows = list(zip(self.words, self.values.tolist(), strict=True))
-        return Table(f"What each token adds to {what}", ("token", "adds"), rows, note, (1,), "bars")
+        title, values = f"What each token adds to {what}", self.values.tolist()
+        if not self.n_source:
+            rows = list(zip(self.words, values, strict=True))
+            return Table(title, ("token", "adds"), rows, note, (1,), "bars")
+        sides = ["source"] * self.n_source + ["target"] * (len(values) - self.n_source)
+        rows = list(zip(sides, self.words, values, strict=True))
+        return Table(title, ("side", "token", "adds"), rows, note, (2,), "bars")
 
 
 def integrated_gradients(
@@ -103,7 +110,8 @@ def integrated_gradients(
         pieces = [piece for piece in pieces if piece not in bad] + path.pieces(halves)
         n_points += POINTS * len(halves)
     values = torch.stack([piece.values for piece in pieces]).sum(0)
-    return Integrated((*prompt.source_words, *prompt.words), values, top, base, n_points)
+    words = (*prompt.source_words, *prompt.words)
+    return Integrated(words, values, top, base, n_points, len(prompt.source_words))
 
 
 @dataclass(frozen=True, eq=False)

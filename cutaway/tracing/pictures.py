@@ -152,7 +152,7 @@ def _lines(table: Table, axes: Any) -> None:
     step = -(-len(places) // 12)
     axes.set_xticks(places[::step], [_short(str(row[0]), 12) for row in table.rows[::step]], rotation=30, ha="right")
     values = [row[at] for row in table.rows for at in table.heat]
-    if min(values) > 0 and max(values) > 100 * min(values):
+    if min(values) > 0 and max(values) > 30 * min(values):
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=min(0.0, *values))

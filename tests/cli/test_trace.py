@@ -144,7 +144,9 @@ def test_each_form_says_the_same_of_a_real_model(verb, cutaway, tmp_path):
         ("neuron ONE --layer 9 --neuron 0 --text PASSAGE", "layers 0 to 1"),
         ("neuron ONE --layer 0 --neuron 0 --text nowhere.txt", "cannot be read"),
         ("neuron ONE --layer 0 --neuron 0 --text EMPTY", "no tokens"),
-        ("neuron ONE --layer 0 --neuron 0 --text PASSAGE --window 0", "at least 1"),
+        ("neuron ONE --layer 0 --neuron 0 --text PASSAGE --window 0", "Must be >= 1"),
+        ("lens ONE ab --top -1", "Must be >= 1"),
+        ("neuron ONE --layer 0 --neuron 0 --text FOLDER", "cannot be read"),
         ("tuned ONE ab --train EMPTY", "two windows"),
     ],
 )

@@ -31,6 +31,7 @@ def test_the_sum_is_complete(name, source, share, baseline):
     assert found.top == pytest.approx(float(logits[11] - logits[20]))
     assert abs(found.gap) <= share * abs(found.top - found.base)
     assert len(found.words) == len(found.values) == 4 + (0 if source is None else 3)
+    assert ("side" in found.table().columns) == (source is not None)
     if isinstance(baseline, int):
         other = Prompt(torch.full_like(IDS, 7), None if source is None else torch.full_like(source, 7))
         logits = other.run(model)[0, 2]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from cutaway.cli.numbers import AtLeastOne, NotNegative
-from cutaway.cli.trace.subject import Out, Reading, Subject
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+from cutaway.cli.trace.subject import Flag, Out, Reading, Subject
 
 
 def attribution(

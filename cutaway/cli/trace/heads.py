@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cutaway.cli.numbers import AtLeastOne, Seed
-from cutaway.cli.trace.subject import Out, Reading, Subject
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+from cutaway.cli.trace.subject import Flag, Out, Reading, Subject
 
 
 def attention(

@@ -7,7 +7,7 @@ from cutaway.cli.trace.subject import Out, Reading, Subject
 
 
 def neuron(
-    model: str, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: int = 128,
+    model: str, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: AtLeastOne = 128,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The tokens of a text file at which a neuron's output is largest, in their context.

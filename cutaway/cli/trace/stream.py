@@ -26,8 +26,8 @@ def lens(
 
 def tuned(
     model: str, text: str, /, *, train: str, steps: AtLeastOne = 40, batch: AtLeastOne = 32, tokens: AtLeastOne = 2048,
-    window: int = 64, seed: Seed = 0, top: AtLeastOne = 5, position: int | None = None, reading: Reading = Reading(),
-    out: Out = Out(),
+    window: AtLeastOne = 64, seed: Seed = 0, top: AtLeastOne = 5, position: int | None = None,
+    reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The logit lens with a translator for each depth, trained first on a text; how much that helped is shown.
 

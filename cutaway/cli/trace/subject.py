@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cutaway.tracing.prompt import Prompt
     from cutaway.tracing.tables import Part
 
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 WRITTEN = 12
 """Tokens that an encoder-decoder writes by itself where no target is given."""
 
@@ -154,8 +155,6 @@ class Subject:
         record = self.loaded.spec
         stack = record.encoder if isinstance(record, spec.EncoderDecoder) else record
         size = size if stack.context_length == "unlimited" else min(size, stack.context_length)
-        if size < 1:
-            raise InputError(f"--window {size}: give at least 1 token")
         try:
             with open(path, encoding="utf-8") as file:
                 yield from windows_of(file, lambda text: self._encoded(text, False), size)
