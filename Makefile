@@ -7,7 +7,7 @@ CASES := $(or $(CUTAWAY_CASES),../shared)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow check lab bench clean
+.PHONY: help setup peers run test slow check lab bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -22,6 +22,11 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 setup: $(READY)  ## make .venv and install everything, pinned
+
+# Compiled for the sake of its answers, not of its speed: -O3 takes twice as long.
+peers: export CMAKE_ARGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_CURL=OFF -DCMAKE_CXX_FLAGS_RELEASE=-O1
+peers: $(READY)  ## build llama.cpp for the slow tests that compare with it (minutes; needs a C++ compiler)
+	CMAKE_BUILD_PARALLEL_LEVEL=$(WORKERS) $(PIP) llama-cpp-python
 
 run: $(READY)  ## run a real language model and show what happened inside
 	@$(PY) -m cutaway pull smollm2
