@@ -14,6 +14,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Stack, Transformer
+from cutaway.models.inputs import padded
 from cutaway.parts.head import pool
 from cutaway.parts.step import Given, Memory
 
@@ -137,25 +138,17 @@ def _stack(model: Transformer) -> Stack:
 
 def _batches(model: Transformer, rows: Rows) -> Iterator[tuple[list[int], Tensor, Given]]:
     """Rows of like length together, padded on the right, which moves no position."""
-    device = _stack(model).embedding.table.weight.device
-    pad = model.spec.generation.pad_id
-    fill = 0 if pad == "none" else pad
+    stack = _stack(model)
+    device = stack.embedding.table.weight.device
     empty = next((place for place, row in enumerate(rows.ids) if not row), None)
     if empty is not None:
         raise InputError(f"row {empty}: no tokens; give at least one")
     order = sorted(range(len(rows.ids)), key=lambda place: len(rows.ids[place]))
     for start in range(0, len(order), SIZE):
         index = order[start : start + SIZE]
-        longest = len(rows.ids[index[-1]])
-
-        def padded(table: Sequence[Sequence[int]], value: int, index=index, longest=longest) -> Tensor:
-            filled = [[*table[place], *[value] * (longest - len(table[place]))] for place in index]
-            return torch.tensor(filled, dtype=torch.long, device=device)
-
-        mask = padded([[1] * len(row) for row in rows.ids], 0)
-        types = None if rows.types is None else padded(rows.types, 0)
-        whole = bool(mask.all())
-        yield index, padded(rows.ids, fill), Given(mask=None if whole else mask, types=types)
+        ids, mask = padded([rows.ids[place] for place in index], stack.pad_id, device, side="right")
+        types = None if rows.types is None else padded([rows.types[place] for place in index], 0, device, "right")[0]
+        yield index, ids, Given(mask=mask, types=types)
 
 
 def _shifted(record: spec.EncoderDecoder, ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
@@ -15,6 +15,7 @@ from cutaway.generation.cache import Cache
 from cutaway.generation.result import Run
 from cutaway.generation.runner import Runner
 from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models.inputs import padded
 from cutaway.parts.step import Given, Memory
 
 
@@ -89,21 +90,6 @@ class Reader:
         if self.memory is not None and not same_memory:
             memory = Memory(self.memory.states[index], self.memory.owners[index], self.memory.plain)
             self.memory, self.given = memory, Given(memory=memory)
-
-
-def padded(
-    rows: Sequence[Sequence[int]], pad_id: int | None, device: torch.device, side: str = "left"
-) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Rows as one tensor and its mask; no mask where they are of one length."""
-    length = max(len(row) for row in rows)
-    filled = [[pad_id or 0] * (length - len(row)) for row in rows]
-    whole = [[*pad, *row] if side == "left" else [*row, *pad] for row, pad in zip(rows, filled, strict=True)]
-    ids = torch.tensor(whole, dtype=torch.long, device=device)
-    if all(len(row) == length for row in rows):
-        return ids, None
-    column = torch.arange(length, device=device)
-    n_real = torch.tensor([len(row) for row in rows], device=device)[:, None]
-    return ids, column >= length - n_real if side == "left" else column < n_real
 
 
 def encoded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Memory:

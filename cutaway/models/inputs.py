@@ -1,10 +1,12 @@
-"""What a model may be handed, checked before any work is done."""
+"""What a model may be handed: rows in one tensor, and all of it checked before any work is done."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from cutaway import spec
@@ -69,6 +71,21 @@ def check_memory(memory: Memory | None, ids: Tensor, d_model: int) -> None:
             f"memory: {rows} rows of width {width}, but the ids have {len(ids)} rows and the model is {d_model} wide; "
             "give what this model's `encode` makes of as many sources"
         )
+
+
+def padded(
+    rows: Sequence[Sequence[int]], pad_id: int | None, device: torch.device, side: str = "left"
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
+    """Rows as one tensor and its mask; no mask where they are of one length."""
+    length = max(len(row) for row in rows)
+    filled = [[pad_id or 0] * (length - len(row)) for row in rows]
+    whole = [[*pad, *row] if side == "left" else [*row, *pad] for row, pad in zip(rows, filled, strict=True)]
+    ids = torch.tensor(whole, dtype=torch.long, device=device)
+    if all(len(row) == length for row in rows):
+        return ids, None
+    column = torch.arange(length, device=device)
+    n_real = torch.tensor([len(row) for row in rows], device=device)[:, None]
+    return ids, column >= length - n_real if side == "left" else column < n_real
 
 
 def _fits(value: Any, name: str, shapes: tuple[tuple[int, ...], ...], whole: bool = True) -> None:
