@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
 from cutaway.spec.attention import Cross, Latent, MultiHead, sizes
@@ -51,7 +51,7 @@ def mapped(record: M, change: Callable[[Record], Record]) -> M:
 
 
 def differences(first: Model, second: Model, tolerance: float = 1e-9) -> list[tuple[str, Any, Any]]:
-    """Each field in which two settled specs differ, with both values: `("layers 0-3 attn.q_bias", False, True)`.
+    """Each field in which two settled specs differ, with both values: `("layers 0–3 attn.q_bias", False, True)`.
 
     Numbers whose relative difference is at most `tolerance` count as equal.
     """
@@ -130,10 +130,18 @@ def _turned(positions: Any, width: int) -> Any:
 
 
 def _named(path: str, layers: list[int]) -> str:
-    spans: list[str] = []
-    for layer in layers:
-        if spans and int(spans[-1].split("-")[-1]) == layer - 1:
-            spans[-1] = f"{spans[-1].split('-')[0]}-{layer}"
+    return path.replace("*.", "* ", 1).replace("*", spans(layers), 1) or "kind"
+
+
+def spans(indices: list[int]) -> str:
+    """0–4, 7; or 5, 11 … 29 where they are evenly spaced."""
+    steps = {b - a for a, b in pairwise(indices)}
+    if len(indices) > 2 and len(steps) == 1 and steps != {1}:
+        return f"{indices[0]}, {indices[1]} … {indices[-1]}"
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
         else:
-            spans.append(str(layer))
-    return path.replace("*.", "* ", 1).replace("*", ", ".join(spans), 1) or "kind"
+            runs.append([index])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cutaway.spec import words
 from cutaway.spec.block import Block, Branch, Stage
-from cutaway.spec.compare import differences
+from cutaway.spec.compare import differences, spans
 from cutaway.spec.model import EncoderDecoder, Model, stacks
 from cutaway.spec.norms import NoNorm
 
@@ -135,17 +134,3 @@ def _alike(said: list[tuple[str, str]]) -> str:
     if len({text for _, text in said}) == 1:
         return said[0][1]
     return "; ".join(f"{label}: {text}" for label, text in said)
-
-
-def spans(indices: list[int]) -> str:
-    """0–4, 7; or 5, 11 … 29 where they are evenly spaced."""
-    steps = {b - a for a, b in pairwise(indices)}
-    if len(indices) > 2 and len(steps) == 1 and steps != {1}:
-        return f"{indices[0]}, {indices[1]} … {indices[-1]}"
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

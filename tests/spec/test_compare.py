@@ -34,7 +34,7 @@ def test_a_difference_is_named_once_for_all_its_layers():
         blocks[i] = blocks[i].replace(stages=(attn.replace(branches=(branch,)), ffn))
     changed = gpt2.replace(layers=tuple(blocks[:-1]), final_norm=spec.RMSNorm())
     assert spec.differences(gpt2, changed) == [
-        ("layers 1-2, 5 stage 0.attn.q_bias", True, False),
+        ("layers 1–2, 5 stage 0.attn.q_bias", True, False),
         ("layers 11", "block", "absent"),
         ("final_norm", "layernorm", "rmsnorm"),
     ]
