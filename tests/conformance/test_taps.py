@@ -27,15 +27,18 @@ def sizes(name, record, given):
     """How long the axes of a tap are, by letter, read off the spec. An expert may get any number of rows."""
     prefix = re.match(r"(?:(?:encoder|decoder)\.)?", name)[0]
     stack = spec.stacks(record).get(prefix) or writing(record)
-    n_rows, n_target = given.ids.shape
+    image = stack.embedding if isinstance(stack.embedding, spec.PatchEmbedding) else None
+    n_rows, n_target = (len(given.ids), image.n_tokens) if image else given.ids.shape
     n_source = 0 if given.source is None else given.source.shape[1]
     n_tokens = n_source if prefix == "encoder." else n_target
     found = {"B": n_rows, "T": n_tokens, "S": n_tokens, "D": record.d_model, "1": 1, "V": stack.vocab_size}
     if isinstance(record.head, spec.ClassHead):
         found["C"] = record.head.n_classes
-    table = stack.embedding
-    width = record.d_model if table.width == "d_model" else table.width
-    found["W"] = width if name.endswith("tokens") or table.projection == "after_norm" else record.d_model
+    found["W"] = record.d_model
+    if image:
+        found["P"] = image.n_tokens - image.class_token
+    elif name.endswith("tokens") or stack.embedding.projection == "after_norm":
+        found["W"] = spec.table_width(stack.embedding, record.d_model)
     if name.startswith("head.") and isinstance(record.head, spec.VectorHead):
         made = record.head.pooler if name == "head.pooled" else record.head.transform
         found["D"] = made.width if isinstance(made, spec.Transform) and made.width != "d_model" else record.d_model
