@@ -24,3 +24,12 @@ def test_a_padded_row_is_pooled_as_alone(pool, side):
     with torch.no_grad():
         got = built(torch.cat(both, 1), Given(mask=mask))
         assert (got - built(row)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("pool", ["last", "eos", "mean", "first"])
+def test_a_head_may_read_the_last_position_alone(pool):
+    built = drawn(model(spec.Decoder, spec.Branch(part=heads()), head=spec.VectorHead(pool=pool, eos_id=EOS)))
+    tokens = drawn(model(spec.Decoder, spec.Branch(part=heads())))
+    row = torch.tensor([[5, 7, 3, EOS]])
+    with torch.no_grad():
+        assert torch.equal(built(row, last=True), tokens(row)[:, -1])
