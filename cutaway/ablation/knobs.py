@@ -172,9 +172,10 @@ def _replaced(name: str, path: Path, now: object, then: object) -> list[Knob]:
     return [] if now == then else [Knob(name, ((path, then),))]
 
 
-def _embedding(record: spec.TokenEmbedding, name: str, at: Path) -> list[Knob]:
+def _embedding(record: spec.TokenEmbedding | spec.PatchEmbedding, name: str, at: Path) -> list[Knob]:
+    factor = record.factor if isinstance(record, spec.TokenEmbedding) else 1.0
     return [
-        *_replaced(f"{name}_factor", (*at, "factor"), record.factor, 1.0),
+        *_replaced(f"{name}_factor", (*at, "factor"), factor, 1.0),
         *_replaced(f"{name}.positions", (*at, "positions"), record.positions, spec.NoPositions()),
         *_replaced(f"{name}.norm", (*at, "norm"), record.norm, spec.NoNorm()),
     ]

@@ -278,3 +278,19 @@ def test_a_preset_of_each_kind_lists_its_parts():
         ("modern-tiny", "gate"),
     ):
         assert has in listed(build(preset(name), seed=0).spec)
+
+
+def test_an_encoder_of_images_is_taken_apart():
+    attn = spec.MultiHead(n_heads=2, mask=spec.FullMask())
+    block = spec.Block(stages=(spec.Stage(branches=(spec.Branch(part=attn, norm_in=spec.LayerNorm()),)),))
+    patches = spec.PatchEmbedding(
+        image_height=4, image_width=4, patch_height=2, patch_width=2, positions=spec.Learned(n_positions=5)
+    )
+    record = spec.ImageEncoder(d_model=8, embedding=patches, layers=(block,), head=spec.ClassHead(n_classes=3))
+    model, given = drawn(record), Inputs.of(record)
+    assert {"positions", "attn", "head", "norm_in", "scale"} <= set(listed(record))
+    with torch.no_grad():
+        whole = given.run(model)
+        for knob in knobs(record):
+            left = given.run(remove(model, knob.name))
+            assert left.isfinite().all() and not torch.equal(left, whole), knob.name
