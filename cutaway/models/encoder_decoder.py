@@ -7,12 +7,11 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.models.inputs import check_memory
-from cutaway.models.one_stack import NOTHING
 from cutaway.models.shown import shown
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
-from cutaway.parts.step import Given, Memory
+from cutaway.parts.step import NOTHING, Given, Memory
 
 
 class EncoderDecoder(nn.Module):

@@ -10,9 +10,7 @@ from cutaway.models.shown import shown
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
-from cutaway.parts.step import Given
-
-NOTHING = Given()
+from cutaway.parts.step import NOTHING, Given
 
 
 class OneStack(Stack):

@@ -88,11 +88,11 @@ class TokenEmbedding(nn.Module):
         n_rows = len(self.positions.weight)
         if row.numel() and int(row.max()) >= n_rows:
             row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
-        if row.numel() and int(row.max()) >= n_rows:
-            raise InputError(
-                f"positions: token {int(row.max()) - record.offset + 1} of a row, but the model has learned "
-                f"{n_rows - record.offset} positions; shorten the text"
-            )
+            if (last := int(row.max())) >= n_rows:
+                raise InputError(
+                    f"positions: token {last - record.offset + 1} of a row, but the model has learned "
+                    f"{n_rows - record.offset} positions; shorten the text"
+                )
         return self.positions(row)
 
 

@@ -71,7 +71,7 @@ class Alibi(nn.Module):
         return step.remember(("alibi", self.record, self.n_heads, layout), lambda: self._bias(step, layout))
 
     def _bias(self, step: Step, layout: str) -> Tensor:
-        query, key = step.positions[:, None, :, None], step.slots(layout).positions[:, None, None, :]
+        query, key = step.positions[:, None, :, None], step.keys[layout].positions[:, None, None, :]
         slopes = torch.tensor(alibi_slopes(self.n_heads, self.record.max_bias), dtype=torch.float64, device=key.device)
         slopes = slopes[:, None, None]
         if self.record.bfloat16:  # a key's bias stands without the query's: the softmax forgets the difference
@@ -94,7 +94,7 @@ class Buckets(nn.Module):
         return step.remember(("t5", id(self.table[0]), layout), lambda: self._bias(step, layout))
 
     def _bias(self, step: Step, layout: str) -> Tensor:
-        distance = step.slots(layout).positions[:, None, :] - step.positions[:, :, None]
+        distance = step.keys[layout].positions[:, None, :] - step.positions[:, :, None]
         return self.table[0](t5_bucket(distance, self.record)).permute(0, 3, 1, 2)  # B N T S
 
 

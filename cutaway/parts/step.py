@@ -66,9 +66,6 @@ class Step:
     def positions(self) -> Int[Tensor, "B T"]:
         return self.query.positions
 
-    def slots(self, layout: str) -> Slots:
-        return self.keys[layout]
-
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once a step."""
         made = self.notes.get(key)
@@ -131,6 +128,9 @@ class Given:
     memory: Memory | None = None
     aux: list[Tensor] | None = None
     lengths: Tensor | None = None
+
+
+NOTHING = Given()
 
 
 def begin(

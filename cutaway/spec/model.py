@@ -81,7 +81,7 @@ class Encoder(_OneStack):
     head: Head = MaskedHead()
 
 
-class ImageEncoder(Record):
+class ImageEncoder(_Whole):
     """One stack that sees all patches of an image (Dosovitskiy et al. 2020, arXiv:2010.11929)."""
 
     kind: Literal["image_encoder"] = "image_encoder"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cutaway.errors import InputError
 from cutaway.parts.norms import LayerNorm, RMSNorm
-from cutaway.parts.step import Given
-from cutaway.tracing.lens import NOTHING, speaking, stack_of
+from cutaway.parts.step import NOTHING, Given
+from cutaway.tracing.lens import speaking, stack_of
 from cutaway.tracing.record import Recording, record
 from cutaway.tracing.tables import Table
 

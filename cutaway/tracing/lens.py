@@ -14,12 +14,11 @@ from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder
 from cutaway.models.stack import Stack
 from cutaway.parts.norms import normed
-from cutaway.parts.step import Given
+from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import Recording, record
 from cutaway.tracing.tables import Grid, Table
 
-NOTHING = Given()
 Translate = Callable[[int, Tensor], Tensor]
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.parts.norms import normed
-from cutaway.parts.step import Given
-from cutaway.tracing.lens import NOTHING, Lens, logit_lens, speaking
+from cutaway.parts.step import NOTHING, Given
+from cutaway.tracing.lens import Lens, logit_lens, speaking
 from cutaway.tracing.record import record
 from cutaway.tracing.tables import Table
 

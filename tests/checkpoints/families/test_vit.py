@@ -62,6 +62,7 @@ def test_equals_the_peer_both_ways(model_class, changes, tmp_path):
     assert all(torch.equal(old.read(name), new.read(name)) for name in old.names())
     again, _ = same_output(tmp_path / "out")
     assert again.spec.replace(name="") == model.spec.replace(name="")
+    assert "patches of" in str(model.spec)
 
 
 def test_a_folder_is_verified_by_an_image_of_noise(tmp_path, monkeypatch):
