@@ -21,10 +21,17 @@ def cache_dir() -> Path:
     if moved := os.environ.get("CUTAWAY_CACHE"):
         return Path(moved).expanduser()
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cutaway" / "cache"
+        return Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local") / "cutaway" / "cache"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "cutaway"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutaway"
+        return _home() / "Library" / "Caches" / "cutaway"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "cutaway"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise CheckpointError("this user has no home folder for a cache; set CUTAWAY_CACHE to a folder") from None
 
 
 @contextmanager

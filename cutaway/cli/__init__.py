@@ -9,6 +9,9 @@ import sys
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit 2."""
+    for name in ("stdin", "stdout", "stderr"):  # Python has None where the caller closed one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows another
