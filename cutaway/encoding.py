@@ -43,6 +43,8 @@ def vectors(
     otherwise, `how` of the last states over the real tokens (mean unless given), of length 1 with `normalise`. An
     encoder-decoder's states are its encoder's.
     """
+    if how not in (None, "first", "mean", "last"):
+        raise InputError(f"pool: {how!r}; choose first, mean or last")
     head = model.spec.head
     own = head if isinstance(head, spec.VectorHead) and head.pool != "none" and how is None else None
     if own is not None and normalise in (None, own.normalise) and not isinstance(model, EncoderDecoder):

@@ -18,6 +18,7 @@ from cutaway.checkpoints.pull import KNOWN, located
 from cutaway.encoding import Pool, Rows, classes, masked, names, probabilities, vectors
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
+from cutaway.generation.prompts import with_changes
 from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
 from cutaway.spec import Model
@@ -83,7 +84,7 @@ class Loaded:
 
     def stream_ids(self, ids: list[int], seed: int = 0, **options: Any) -> Iterator[str]:
         """As `stream`, after a prompt of ids."""
-        chosen = self.spec.generation.replace(**options)
+        chosen = with_changes(self.spec.generation, options)
         self.last = Stream(self.model, [ids], chosen, Run(seeds=seed, tokenizer=self.tokenizer))
         for token in self.last:
             if token.text:
@@ -99,6 +100,8 @@ class Loaded:
         A model that says nothing of it gives the mean over its tokens' last states. What is longer than the model's
         context is cut.
         """
+        if not isinstance(texts, Sequence):
+            raise InputError(f"texts: a {type(texts).__name__}; give a text, or a list of texts")
         several = [texts] if isinstance(texts, str) else list(texts)
         stack = spec.first_stack(self.spec)
         longest = None if stack.context_length == "unlimited" else stack.context_length

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +89,7 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
     ['blocks.0.attn.pattern']
     """
     global _innermost, _listening
+    check_model(model)
     with _lock, torch.compiler.set_stance("force_eager") if _innermost is None else nullcontext():
         outer = _innermost
         _innermost, _listening = _Listener(model, hear, patterns, outer), True
@@ -171,7 +173,16 @@ class _Listener:
             changed = self.heard(full, value)
         finally:
             self.calling[0] = False
+        if changed is not None and not isinstance(changed, Tensor):
+            raise InputError(f"{full}: the listener returned a {type(changed).__name__}; return a tensor, or None")
         return value if changed is None else changed
+
+
+def check_model(model: Any) -> None:
+    """Raise InputError for what is no module of torch, such as what `load` returns, which holds one."""
+    if not isinstance(model, nn.Module):
+        held = "; give its .model" if hasattr(model, "model") else ""
+        raise InputError(f"model: a {type(model).__name__} is no module{held}")
 
 
 def plain(name: str) -> bool:

@@ -12,6 +12,7 @@ from cutaway import spec
 from cutaway.ablation.knobs import Chosen, Path, choose
 from cutaway.errors import InputError
 from cutaway.models import Transformer, build
+from cutaway.tap import check_model
 
 
 def remove(model: Transformer, *parts: str) -> Transformer:
@@ -32,6 +33,7 @@ def remove(model: Transformer, *parts: str) -> Transformer:
     >>> torch.allclose(unmasked(ids)[:, -1], unmasked(moved)[:, -1], atol=1e-6)
     True
     """
+    check_model(model)
     return taken_out(model, choose(model.spec, parts))
 
 

@@ -22,7 +22,7 @@ from cutaway.checkpoints.gguf_keys import FACTORS
 from cutaway.checkpoints.rules import Rule, same
 from cutaway.checkpoints.weights import check_finite, open_weights
 from cutaway.errors import CheckpointError
-from cutaway.models import Transformer, build
+from cutaway.models import Transformer, build, check_dtype
 from cutaway.tokenizers.from_gguf import from_gguf
 from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.tokenizer import Tokenizer
@@ -121,6 +121,7 @@ class Opened:
 
     def load(self, dtype: torch.dtype = torch.float32) -> Transformer:
         """The whole model."""
+        check_dtype(dtype)
         model = build(self.record)
         fill(model, self.source, self.match, dtype)
         return model.eval()

@@ -18,6 +18,7 @@ from cutaway.generation.result import Result, Run, Timing, Token
 from cutaway.generation.sampling import Sampler
 from cutaway.generation.stopping import Row, room
 from cutaway.models import EncoderDecoder, Transformer
+from cutaway.tap import check_model
 from cutaway.tokenizers import streaming
 
 BEFORE = 8
@@ -76,6 +77,7 @@ class Stream:
         self, model: Transformer, prompts: Prompts, options: spec.Generation | None = None, run: Run = Run(),
         mask: Tensor | None = None,
     ) -> None:  # fmt: skip
+        check_model(model)
         options = model.spec.generation if options is None else options
         check(model.spec, options, run)
         self.model, self.options, self.run = model, options, run

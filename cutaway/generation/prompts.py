@@ -18,6 +18,8 @@ Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor
 
 def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
     """Raise InputError for a model that writes nothing, or options that do not fit it or each other."""
+    if not isinstance(options, spec.Generation):
+        raise InputError(f"options: a {type(options).__name__}; write spec.Generation(max_tokens=8)")
     if isinstance(record, (spec.Encoder, spec.ImageEncoder)):
         raise InputError("model: an encoder gives no next token; use a decoder, a prefix model or an encoder-decoder")
     if not isinstance(record.head, spec.LanguageHead):
@@ -70,13 +72,13 @@ def as_rows(prompts: Prompts, reading: Stack, mask: Tensor | None = None) -> lis
 
 def as_seeds(seeds: int | Sequence[int | None] | None, n_rows: int) -> list[int | None]:
     """A seed a row: one number stands for all of them."""
-    found = [seeds] * n_rows if seeds is None or isinstance(seeds, int) else list(seeds)
+    found = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else [seeds] * n_rows
     if len(found) != n_rows:
         raise InputError(f"seeds: {len(found)} of them for {n_rows} prompts; give one, or one a prompt")
-    wrong = next((seed for seed in found if seed is not None and not 0 <= seed < 2**64), None)
-    if wrong is not None:
-        raise InputError(f"seed: {wrong}; give a whole number from 0 to 2^64 - 1")
-    return found
+    whole = [seed is None or (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**64) for seed in found]
+    if not all(whole):
+        raise InputError(f"seed: {found[whole.index(False)]}; give a whole number from 0 to 2^64 - 1")
+    return [None if seed is None else int(seed) for seed in found]
 
 
 def with_changes(defaults: spec.Generation, changes: dict[str, Any]) -> spec.Generation:
@@ -97,6 +99,8 @@ def _plain(row: Any, index: int) -> list[int]:
 
 
 def _unpadded(rows: list[list[int]], mask: Tensor) -> list[list[int]]:
+    if not isinstance(mask, Tensor):
+        raise InputError(f"mask: a {type(mask).__name__}; give a tensor [B T] with a number a token")
     shape = (len(rows), max(len(row) for row in rows))
     if tuple(mask.shape) != shape or any(len(row) != shape[1] for row in rows):
         raise InputError(f"mask: shape {tuple(mask.shape)}, but the prompts have {shape}; give a number a token")

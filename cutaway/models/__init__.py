@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from cutaway import spec
+from cutaway.errors import InputError
 from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.init import initialise
 from cutaway.models.one_stack import OneStack
@@ -30,9 +33,18 @@ def build(record: spec.Model, seed: int | None = None, dtype: torch.dtype = torc
     3
     """
     spec.check(record)
+    check_dtype(dtype)
+    if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
+        raise InputError(f"seed: {seed!r}; give a whole number from 0 to 2^64 - 1")
     with torch.device("cpu" if seed is not None else "meta"):
         model = EncoderDecoder(record) if isinstance(record, spec.EncoderDecoder) else OneStack(record)
     model = model.to(dtype)
     if seed is not None:
         initialise(model, seed)
     return model
+
+
+def check_dtype(dtype: Any) -> None:
+    """Raise InputError for a type that no weight can have."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(f"dtype: {dtype!r} is no type of weights; give torch.float32, torch.bfloat16 or another")

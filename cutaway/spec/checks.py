@@ -40,6 +40,8 @@ MOST = 4
 
 def check(spec: Model, where: str = "spec") -> None:
     """Raise SpecError that names the problems of a spec and the legal values, if it has any."""
+    if not isinstance(spec, Model):
+        raise SpecError(f"{where}: {str(spec)[:40]!r} is no spec; preset() and load() give one")
     found = problems(spec)
     if found:
         told = [f"{where}.{problem}" for problem in found[:MOST]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from cutaway.tokenizers.chat import ChatTemplate
 __all__ = ["Tokenizer"]
 
 Message = Mapping[str, Any]
+LARGEST = 1 << 32
+"""Ids have 32 bits in the library."""
 
 
 class Tokenizer:
@@ -57,8 +60,8 @@ class Tokenizer:
         backend = self.backend if special else self._literal
         try:
             encoding = backend.encode(text, add_special_tokens=False)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise InputError(f"the text cannot be encoded: {error}; it must be a string of valid Unicode") from error
+        except (TypeError, UnicodeEncodeError):
+            raise _no_text(text) from None
         if max_length is not None:
             room = max_length - (backend.num_special_tokens_to_add(False) if add_special_tokens else 0)
             if room < 0:
@@ -68,26 +71,36 @@ class Tokenizer:
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """The ids of two texts in one sequence, and for each id which text it belongs to (0 or 1)."""
-        encoding = self.backend.encode(first, second)
+        try:
+            encoding = self.backend.encode(first, second)
+        except (TypeError, UnicodeEncodeError):
+            raise _no_text(first, second) from None
         return encoding.ids, encoding.type_ids
 
     def encode_batch(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
         """Many texts at once, on all cores."""
-        return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+        try:
+            found = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        except (TypeError, UnicodeEncodeError):
+            raise _no_text(*texts) from None
+        return [encoding.ids for encoding in found]
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
         """The text of ids. Bytes that are no UTF-8 become U+FFFD; ids past the vocabulary (padding rows) are dropped.
 
-        Raises InputError for a negative id.
+        Raises InputError for what is no id: no whole number, or a negative one.
         """
-        ids = list(ids)
-        if ids and min(ids) < 0:
-            raise InputError(f"{min(ids)} is no token id: ids count from 0")
-        return self.backend.decode(ids, skip_special_tokens=skip_special)
+        try:
+            numbers = [index(i) for i in ids]
+        except TypeError:
+            raise InputError(f"{str(ids)[:40]!r} is no list of token ids; give whole numbers") from None
+        if numbers and min(numbers) < 0:
+            raise InputError(f"{min(numbers)} is no token id: ids count from 0")
+        return self.backend.decode([i for i in numbers if i < LARGEST], skip_special_tokens=skip_special)
 
     def token(self, i: int) -> str:
         """A token as the vocabulary writes it (`Ġ` or `▁` for a space). Raises InputError for an id without one."""
-        token = self.backend.id_to_token(i) if i >= 0 else None
+        token = self.backend.id_to_token(i) if 0 <= i < LARGEST else None
         if token is None:
             raise InputError(f"{i} is no token id: the vocabulary has the ids 0 to {self.vocab_size - 1}")
         return token
@@ -163,3 +176,16 @@ class Tokenizer:
         copy = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
         copy.encode_special_tokens = True
         return copy
+
+
+def _no_text(*texts: Any) -> InputError:
+    """What is wrong with the first of some texts that cannot be read."""
+    for text in texts:
+        if not isinstance(text, str):
+            return InputError(f"the text is of the type {type(text).__name__}; give a string")
+        half = next((place for place, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
+        if half is not None:
+            return InputError(
+                f"the text cannot be encoded: its character {half} is half of a surrogate pair; give valid Unicode"
+            )
+    return InputError("the text cannot be encoded; give a string of valid Unicode")

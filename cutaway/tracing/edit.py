@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import InputError
 from cutaway.parts.moe import Router
-from cutaway.tap import listening, matcher
+from cutaway.tap import check_model, listening, matcher
 from cutaway.tracing.names import describe, ours
 from cutaway.tracing.record import POSITIONS, Recording
 
@@ -267,6 +267,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     >>> report.changes["blocks.1.attn.z"].calls
     1
     """
+    check_model(model)
     paths = dict(model.named_modules())
     planned = [(asked, matcher([ours(asked)], paths), _as_edit(each)) for asked, each in edits.items()]
     report, steps = Report(), dict[str, int]()
@@ -288,6 +289,8 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             if made is None:
                 changed.add(asked)  # it only looks
                 continue
+            if not isinstance(made, Tensor):
+                raise InputError(f"edit: {asked} made a {type(made).__name__} of {name}; return a tensor, or None")
             if made.shape != x.shape or made.dtype != x.dtype:
                 got, had = f"{tuple(made.shape)} {made.dtype}", f"{tuple(x.shape)} {x.dtype}"
                 raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
