@@ -9,6 +9,9 @@ import torch
 
 from cutaway import spec
 from cutaway.parts.build import Builder
+from cutaway.parts.step import Given
+from tests.conformance.alone import alone
+from tests.conformance.models import drawn
 
 STEP = SimpleNamespace(aux=None)
 
@@ -57,3 +60,15 @@ def test_only_in_training_do_experts_without_a_row_run():
     module.train()(x, STEP, None).sum().backward()
     idle = [expert for index, expert in enumerate(module.experts) if index not in chosen]
     assert len(ran) == 2 + 6 and all(not expert.up_proj.weight.grad.any() for expert in idle)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_has_no_share_in_the_balance(side):
+    record = alone(spec.MixtureOfExperts(n_experts=4, n_active=2, expert=spec.Gated(d_ff=5), load_balance=0.1))
+    model, row, pads = drawn(record), torch.tensor([[5, 2, 7]]), torch.tensor([[9, 9]])
+    both = (pads, row) if side == "left" else (row, pads)
+    mask = torch.cat([torch.full_like(each, int(each is row)) for each in both], 1)
+    found: list[torch.Tensor] = []
+    model(torch.cat(both, 1), Given(mask=mask, aux=found))
+    model(row, Given(aux=found))
+    assert abs(float(found[0].detach() - found[1].detach())) < 1e-12

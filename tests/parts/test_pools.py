@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cutaway import spec
+from cutaway.errors import InputError
 from cutaway.parts.step import Given
 from tests.conformance.alone import heads, model
 from tests.conformance.models import drawn
@@ -33,3 +34,6 @@ def test_a_head_may_read_the_last_position_alone(pool):
     row = torch.tensor([[5, 7, 3, EOS]])
     with torch.no_grad():
         assert torch.equal(built(row, last=True), tokens(row)[:, -1])
+        mask = torch.tensor([[1, 1, 1, 0]])
+        with pytest.raises(InputError, match=f"pool {pool}: a row without"):
+            built(row, Given(mask=mask), last=True)

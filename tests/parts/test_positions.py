@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from cutaway import spec
 from cutaway.generation import Cache
-from cutaway.parts.positions import rope_frequencies
+from cutaway.parts.positions import rope_frequencies, t5_bucket
 from cutaway.parts.step import Given
 from cutaway.reference import positions as reference
 from tests.generation.models import drawn, plain
@@ -41,3 +42,33 @@ def test_lengths_are_those_of_the_rows_so_far():
     assert model.begin(ids[:, :2], Given(), cache).lengths.tolist() == [11, 7]
     owners = torch.tensor([[0, 0, 1], [2, 1, 2]])
     assert model.begin(ids[:, :3], Given(owners=owners), None).lengths.tolist() == [[2, 2, 1], [2, 1, 2]]
+
+
+def test_a_ramp_ends_within_the_head():
+    scaling = spec.YarnScaling(factor=4.0, original_length=4096, beta_fast=32.0, beta_slow=1e-9)
+    wanted = reference.yarn_frequencies(8, 10000.0, 4.0, 4096, (32.0, 1e-9, True))
+    np.testing.assert_allclose(rope_frequencies(spec.RoPE(scaling=scaling), 8, 0), wanted)
+
+
+@pytest.mark.parametrize("sizes", [(32, 128), (8, 20), (16, 64), (6, 5), (40, 1000)])
+@pytest.mark.parametrize("both", [False, True])
+def test_buckets_at_every_distance(sizes, both):
+    record = spec.T5Buckets(n_buckets=sizes[0], max_distance=sizes[1], bidirectional=both)
+    far = np.arange(-1200, 1200)
+    np.testing.assert_array_equal(t5_bucket(torch.tensor(far), record).numpy(), reference.t5_buckets(far, *sizes, both))
+
+
+def test_buckets_change_at_exact_powers():
+    """32 buckets to 128: 8 exact, then two for each doubling of 8, so 16, 32 and 64 begin one."""
+    record = spec.T5Buckets(n_buckets=32, max_distance=128, bidirectional=True)
+    far = torch.tensor([-7, -8, -15, -16, -31, -32, -63, -64, -127, -128])
+    assert t5_bucket(far, record).tolist() == [7, 8, 9, 10, 11, 12, 13, 14, 15, 15]
+
+
+def test_rounded_biases_of_slopes_that_are_no_powers_of_two():
+    record, places = spec.ALiBi(bfloat16=True, factor=0.5), torch.arange(700)[None]
+    model = drawn(plain(context_length=1024, n_heads=6, n_kv_heads=6, head_dim=4, positions=record))
+    step = model.begin(torch.ones(1, 700, dtype=torch.long), Given(), None)
+    got = model.blocks[0].attn.placing.bias(step, "full")[0, :, 0].numpy()
+    wanted = reference.alibi_bfloat16(reference.alibi_slopes(6, record.max_bias), places.numpy(), record.factor)
+    np.testing.assert_allclose(got, np.asarray(wanted).reshape(6, -1, 700)[:, 0], rtol=0, atol=0)
