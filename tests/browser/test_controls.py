@@ -107,7 +107,7 @@ def test_each_control_by_mouse_and_by_keyboard(lab: Go, lab_id: str) -> None:
         for act in (by_mouse, by_keyboard):
             before = page.url
             act(control)
-            page.wait_for_url(lambda url, before=before: url != before, timeout=5000)
+            page.wait_for_url(lambda url, before=before: url != before, timeout=20_000)
             expect(page.locator(".seen")).to_have_text(told(page, lab_id), timeout=30_000)
         tried += 1
         if lab_id == "small-gpt":  # else every further control would train the model of all that was set before
