@@ -119,7 +119,7 @@ def taps(model: str, /, *, json: Json = False) -> None:
 @app.command
 def compare(
     first: str, second: str, text: str = "", /, *, tolerance: NotNegativeIfGiven = None, each: Flag = False,
-    html: str = "", json: Json = False,
+    html: str = "", png: str = "", json: Json = False,
 ) -> None:  # fmt: skip
     """The first tensor in which two models, types, kernels or programs part ways; exit status 1 where they do.
 
@@ -130,10 +130,12 @@ def compare(
     :param tolerance: of the worst difference as a share of a tensor's largest number; else as the coarser type asks
     :param each: a row a tensor instead of the worst of each kind over all layers
     :param html: write an HTML page to this file instead
+    :param png: write a picture of the worst differences to this file instead (.png, .svg, .pdf)
     """
     from cutaway.cli.compare import Request, show_compare
+    from cutaway.cli.trace.subject import Out
 
-    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, html, json)) else 1)
+    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, Out(html, png, json))) else 1)
 
 
 @app.command

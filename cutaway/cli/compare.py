@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.cli.models import fetch, load_model
-from cutaway.cli.output import check_target
 from cutaway.cli.tables import tell
+from cutaway.cli.trace.subject import Out
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
 from cutaway.tracing.compare import Source, compare, ours
 from cutaway.tracing.foreign import transformers
-from cutaway.tracing.passes import any_ids
+from cutaway.tracing.prompt import Prompt, any_prompt
 
 TEXT = "The river rises in the mountains and meets the sea near two small towns."
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -35,26 +34,23 @@ class Side:
 
 @dataclass(frozen=True)
 class Request:
-    """`tolerance`: relative, None for that of the coarser type. `each`: a row a tensor. `html`: the page's file."""
+    """`tolerance`: relative, None for that of the coarser type. `each`: a row a tensor."""
 
     first: str
     second: str
     text: str = ""
     tolerance: float | None = None
     each: bool = False
-    html: str = ""
-    as_json: bool = False
+    out: Out = Out()
 
 
 def show_compare(request: Request) -> bool:
     """Print where the two part ways; whether they are equal within the tolerance."""
-    if request.html:
-        check_target(request.html)
     sides = [side_of(word) for word in (request.first, request.second)]
-    ids = ids_of([side.tokenizer for side in sides], sides[0].record, request.text)
-    found = compare(sides[0].source, sides[1].source, ids, request.tolerance)
-    said = f"{request.first} and {request.second} on {ids.shape[1]} tokens: {found}"
-    tell("Comparison", said, [found.table(request.each)], request.html, request.as_json)
+    prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, request.text)
+    found = compare(sides[0].source, sides[1].source, prompt, request.tolerance)
+    said = f"{request.first} and {request.second} on {prompt.ids.shape[1]} tokens: {found}"
+    tell("Comparison", said, [found.table(request.each)], request.out)
     return found.first is None and bool(found.differences)
 
 
@@ -78,8 +74,10 @@ def side_of(word: str) -> Side:
     return Side(ours(loaded.model, fused=bool(how)), loaded.tokenizer, loaded.spec)
 
 
-def ids_of(tokenizers: Sequence[Tokenizer | None], record: spec.Model, text: str) -> Tensor:
-    """The text's ids [1 T], by tokenizers that agree on them; without any, ids from all over the vocabulary.
+def prompt_of(tokenizers: Sequence[Tokenizer | None], record: spec.Model, text: str) -> Prompt:
+    """A text as ids, by tokenizers that agree on them; without any, ids from all over the vocabulary.
+
+    An encoder-decoder reads them as its source and as its target.
 
     Raises InputError for a text without a tokenizer, and where two tokenizers read it differently.
     """
@@ -87,9 +85,10 @@ def ids_of(tokenizers: Sequence[Tokenizer | None], record: spec.Model, text: str
     if not read:
         if text:
             raise InputError("there is no tokenizer that could read the text; leave it out to compare on plain ids")
-        return any_ids(record)
+        return any_prompt(record)
     if any(ids != read[0] for ids in read):
         raise InputError(f"the tokenizers read the text differently: {read[0][:8]} ... and {read[1][:8]} ...")
     if not read[0]:
         raise InputError(f"{text!r} is no token; give a text of at least one")
-    return torch.tensor([read[0]])
+    ids = torch.tensor([read[0]])
+    return Prompt(ids, ids if isinstance(record, spec.EncoderDecoder) else None)

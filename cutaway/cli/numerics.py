@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-Html = Annotated[str, Parameter(help="Write an HTML page to this file instead.", show_default=False)]
+from cutaway.cli.trace.subject import Out
+
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def numerics(
-    model: str, text: str = "", /, *, dtype: Dtype = "float32", each: Flag = False, html: Html = "", json: Json = False
+    model: str, text: str = "", /, *, dtype: Dtype = "float32", each: Flag = False, out: Out = Out()
 ) -> None:  # fmt: skip
     """The first NaN or infinity, the range of every tensor, and the error of rounding by layer.
 
@@ -23,19 +23,15 @@ def numerics(
     """
     import torch
 
-    from cutaway.cli.compare import ids_of
+    from cutaway.cli.compare import prompt_of
     from cutaway.cli.models import load_model
-    from cutaway.cli.output import check_target
     from cutaway.cli.tables import tell
     from cutaway.tracing.numerics import cast, errors, watch
-    from cutaway.tracing.passes import read
 
-    if html:
-        check_target(html)
     loaded = load_model(model)
-    ids = ids_of([loaded.tokenizer], loaded.spec, text)
+    prompt = prompt_of([loaded.tokenizer], loaded.spec, text)
     measured = loaded.model if dtype == "float32" else cast(getattr(torch, dtype))(loaded.model)
-    with watch(measured) as found:
-        read(measured, ids)
-    tables = [found.table(each), *errors(loaded.model, ids).tables()]
-    tell("Numerics", f"{loaded.spec.name or model} in {dtype}, {ids.shape[1]} tokens: {found}", tables, html, json)
+    with torch.no_grad(), watch(measured) as found:
+        prompt.run(measured)
+    tables = [found.table(each), *errors(loaded.model, prompt).tables()]
+    tell("Numerics", f"{loaded.spec.name or model} in {dtype}, {prompt.ids.shape[1]} tokens: {found}", tables, out)

@@ -1,33 +1,32 @@
-"""Tables of the tracing, as text, as JSON or as a page."""
+"""What was found in words with its tables: as text, as JSON, as a picture or as a page."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from cutaway.cli.output import console, print_json, print_table, write
+from cutaway.cli.output import console, print_json, write
+from cutaway.cli.trace.subject import Out, show
+from cutaway.tracing.pictures import save
 from cutaway.tracing.tables import Table, report
 
 
-def tell(title: str, said: str, tables: list[Table], html: str, as_json: bool) -> None:
-    """What was found in words, then the tables; with `html` a page is written and its name printed."""
-    if html:
-        write(html, report(title, said, *tables))
-        print(html)
-    elif as_json:
+def tell(title: str, said: str, tables: Sequence[Table], out: Out) -> None:
+    """Print it, or write it into the files that were asked for and print their names."""
+    if out.html:
+        write(out.html, report(title, said, *tables))
+    if out.png:
+        save(tables, out.png)
+    if out.json:
         print_json({"said": said, "tables": [_plain(table.plain()) for table in tables]})
+    elif out.html or out.png:
+        print("\n".join(filter(None, (out.html, out.png))))
     else:
         console.print(said, markup=False, soft_wrap=True)
         for table in tables:
-            console.print(f"\n{table.title}", style="bold", markup=False)
-            print_table(table.columns, table.texts(), left=_n_words(table))
-            console.print(table.note, markup=False, soft_wrap=True) if table.note else None
-
-
-def _n_words(table: Table) -> int:
-    """How many columns, from the left, hold words."""
-    row = table.rows[0] if table.rows else ()
-    return next((i for i, cell in enumerate(row) if not isinstance(cell, str)), len(row))
+            print()
+            show(table)
 
 
 def _plain(data: Any) -> Any:

@@ -8,17 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from cutaway.tap import listening
 from cutaway.tracing.names import GLOSSARY, kind_of
-from cutaway.tracing.passes import read
+from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.tables import Table
 
 Hear = Callable[[str, Tensor], None]
-Source = Callable[[Int[Tensor, "B T"], Hear], None]
-"""Reads ids and calls `hear` with each tensor under the name of our tap: a model of ours (`ours`), or a foreign one."""
+Source = Callable[[Prompt, Hear], None]
+"""Reads a prompt and calls `hear` with each tensor under the name of our tap: `ours`, or a foreign model."""
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far apart tensors of a type count as equal, as a share of the largest number: rounding of a deep model."""
@@ -30,13 +29,13 @@ def ours(model: nn.Module, fused: bool = False) -> Source:
     """A model of ours; with `fused` its fused kernels stay, and the taps inside them are not heard."""
     names = [f"*{tap.name}" for tap in GLOSSARY if tap.name not in INSIDE] if fused else []
 
-    def run(ids: Tensor, hear: Hear) -> None:
+    def run(prompt: Prompt, hear: Hear) -> None:
         def keep(name: str, x: Tensor) -> None:
             if name.rpartition(".")[2] not in INSIDE or not fused:
                 hear(name, x.detach())
 
-        with listening(model, keep, *names):
-            read(model, ids)
+        with torch.no_grad(), listening(model, keep, *names):
+            prompt.run(model)
 
     return run
 
@@ -110,14 +109,14 @@ class Comparison:
             worst = max(found, key=lambda one: one.relative)
             n_far = sum(one.relative > self.tolerance for one in found)
             at = "" if each else ".".join(re.findall(r"(?:blocks|experts)\.(\d+)", worst.name))
-            rows.append((kind, worst.relative, worst.worst, worst.largest, at, n_far))
-        columns = ("tap", "relative", "worst", "largest", "in layer", "far")
+            rows.append((kind, at, worst.relative, worst.worst, worst.largest, n_far))
+        columns = ("tap", "in layer", "relative", "worst", "largest", "far")
         note = f"relative: worst over largest number; far: tensors that are beyond {self.tolerance:.0e}"
-        return Table("Worst differences", columns, rows, note)
+        return Table("Worst differences", columns, rows, note, (2,), "bars")
 
 
 def compare(
-    first: nn.Module | Source, second: nn.Module | Source, ids: Int[Tensor, "B T"], tolerance: float | None = None
+    first: nn.Module | Source, second: nn.Module | Source, prompt: Prompt, tolerance: float | None = None
 ) -> Comparison:
     """The first tensor in which two models, two types, two kernels or two programs differ, and by how much each does.
 
@@ -128,12 +127,12 @@ def compare(
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
     >>> other = copy.deepcopy(model)
     >>> other.blocks[1].attn.k_proj.weight.data[0, 0] += 1
-    >>> compare(model, other, torch.tensor([[1, 2, 3]])).first.name
+    >>> compare(model, other, Prompt(torch.tensor([[1, 2, 3]]))).first.name
     'blocks.1.attn.k'
     """
     sides = [ours(side) if isinstance(side, nn.Module) else side for side in (first, second)]
     kept: dict[str, Tensor] = {}
-    sides[0](ids, kept.__setitem__)
+    sides[0](prompt, kept.__setitem__)
     found: dict[str, Difference] = {}
     coarse, extra = [x.dtype for x in kept.values()], set[str]()
 
@@ -144,7 +143,7 @@ def compare(
         else:
             extra.add(name)
 
-    sides[1](ids, hear)
+    sides[1](prompt, hear)
     if tolerance is None:
         tolerance = max(TOLERANCES.get(dtype, 0.0) for dtype in coarse)
     ordered = tuple(found[name] for name in kept if name in found)

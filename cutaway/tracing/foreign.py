@@ -17,6 +17,7 @@ from cutaway.checkpoints.peers import open_transformers
 from cutaway.checkpoints.rules import Transpose
 from cutaway.errors import InputError
 from cutaway.tracing.compare import Hear, Source
+from cutaway.tracing.prompt import Prompt
 
 BRANCHES = ("attn", "cross", "ffn", "")
 TAPS = ("resid_pre", "in", "q", "k", "v", "pattern", "z", "pre", "hidden", "out")
@@ -39,16 +40,18 @@ def transformers(path: Path, dtype: torch.dtype = torch.float32) -> Source:
         raise InputError(f"{path}: transformers reads Hugging Face folders, and this is none")
     model = open_transformers(opened.path, dtype, attn_implementation="eager")
 
-    def run(ids: Tensor, hear: Hear) -> None:
+    def run(prompt: Prompt, hear: Hear) -> None:
         kept: dict[str, Tensor] = {}
         handles = [
-            model.get_submodule(theirs).register_forward_hook(_keeper(kept, taps, len(ids)))
+            model.get_submodule(theirs).register_forward_hook(_keeper(kept, taps, len(prompt.ids)))
             for theirs, taps in _linear_maps(opened, model).items()
         ]
-        given = {"decoder_input_ids": ids} if isinstance(opened.record, spec.EncoderDecoder) else {}
+        given = {"input_ids": prompt.ids}
+        if prompt.source is not None:
+            given = {"input_ids": prompt.source, "decoder_input_ids": prompt.ids}
         try:
             with torch.no_grad():
-                out = model(input_ids=ids, output_hidden_states=True, output_attentions=True, use_cache=False, **given)
+                out = model(**given, output_hidden_states=True, output_attentions=True, use_cache=False)
         finally:
             for handle in handles:
                 handle.remove()

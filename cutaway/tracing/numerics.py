@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway.tap import listening
 from cutaway.tracing.names import kind_of
-from cutaway.tracing.passes import read
+from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.tables import Table
 
 
@@ -172,10 +172,10 @@ class Errors:
             (depth, *(float(each[i]) for each in errors.values()))
             for i, depth in enumerate(self.depths) if not all(bool(each[i].isnan()) for each in errors.values())
         ]  # fmt: skip
-        return Table(title, ("after", *errors), rows, note)
+        return Table(title, ("after", *errors), rows, note, tuple(range(1, len(errors) + 1)), "lines")
 
 
-def errors(model: nn.Module, ids: Int[Tensor, "B T"], variants: Mapping[str, Variant] = ROUNDED) -> Errors:
+def errors(model: nn.Module, prompt: Prompt, variants: Mapping[str, Variant] = ROUNDED) -> Errors:
     """How far variants of a model are from what it computes in float64 with the same weights.
 
     A variant is made, measured twice and dropped before the next: with its own stream, and with the exact one before
@@ -183,16 +183,16 @@ def errors(model: nn.Module, ids: Int[Tensor, "B T"], variants: Mapping[str, Var
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
-    >>> found = errors(model, torch.tensor([[1, 2, 3]]))
+    >>> found = errors(model, Prompt(torch.tensor([[1, 2, 3]])))
     >>> bool(found.whole["float32"].max() < 1e-5 < found.whole["bfloat16"].max() < 0.1)
     True
     """
-    exact = _states(cast(torch.float64)(model), ids)
+    exact = _states(cast(torch.float64)(model), prompt)
     depths = [name for name in exact if not name.endswith("resid_pre")]
     whole, alone, same = {}, {}, {}
     for label, make in variants.items():
         other = make(model)
-        found, given = _states(other, ids), _states(other, ids, exact)
+        found, given = _states(other, prompt), _states(other, prompt, exact)
         whole[label] = torch.tensor([_apart(found[name], exact[name]) for name in depths])
         alone[label] = torch.tensor(
             [_apart(given[name], exact[name]) if "resid_post" in name else math.nan for name in depths]
@@ -203,7 +203,7 @@ def errors(model: nn.Module, ids: Int[Tensor, "B T"], variants: Mapping[str, Var
     return Errors(tuple(shown), whole, alone, same)
 
 
-def _states(model: nn.Module, ids: Tensor, exact: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def _states(model: nn.Module, prompt: Prompt, exact: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """The streams in float64, in the order of the pass; with `exact` each block reads that one."""
     kept: dict[str, Tensor] = {}
 
@@ -211,8 +211,8 @@ def _states(model: nn.Module, ids: Tensor, exact: Mapping[str, Tensor] | None = 
         kept[name] = x.detach().double()
         return exact[name].to(x) if exact is not None and name.endswith("resid_pre") else None
 
-    with listening(model, hear, "*embedded", "*blocks.*.resid_pre", "*blocks.*.resid_post", "*final"):
-        kept["head"] = read(model, ids).double()
+    with torch.no_grad(), listening(model, hear, "*embedded", "*blocks.*.resid_pre", "*blocks.*.resid_post", "*final"):
+        kept["head"] = prompt.run(model).double()
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -151,9 +152,11 @@ def _lines(table: Table, axes: Any) -> None:
         )  # fmt: skip
     step = -(-len(places) // 12)
     axes.set_xticks(places[::step], [_short(str(row[0]), 12) for row in table.rows[::step]], rotation=30, ha="right")
-    values = [row[at] for row in table.rows for at in table.heat]
-    if min(values) > 0 and max(values) > 30 * min(values):
-        axes.set_yscale("log")
+    values = [row[at] for row in table.rows for at in table.heat if math.isfinite(row[at])] or [0.0]
+    positive = [value for value in values if value > 0]
+    if min(values) >= 0 and positive and max(values) > 30 * min(positive):
+        axes.set_yscale("log", nonpositive="mask")
+        axes.yaxis.set_major_formatter(lambda x, _: f"{x:g}")  # the usual one writes TeX, which no text here is read as
     else:
         axes.set_ylim(bottom=min(0.0, *values))
     axes.legend(frameon=False, labelcolor=INK)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.parts.step import Given
@@ -60,3 +62,12 @@ def alone(prompt: Prompt) -> None:
     """Raise InputError unless there is one row."""
     if len(prompt.ids) != 1 or (prompt.source is not None and len(prompt.source) != 1):
         raise InputError(f"prompt: {len(prompt.ids)} rows; give one text")
+
+
+def any_prompt(record: spec.Model, n_tokens: int = 12) -> Prompt:
+    """Ids from all over the vocabulary, the same each time, for a model without a tokenizer; the pool's token last."""
+    vocab_size = min(stack.vocab_size for stack in spec.stacks(record).values())
+    ids = torch.randint(vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
+    if isinstance(record.head, (spec.ClassHead, spec.VectorHead)):
+        ids[:, -1] = record.head.eos_id
+    return Prompt(ids, ids if isinstance(record, spec.EncoderDecoder) else None)

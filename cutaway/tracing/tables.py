@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
@@ -62,7 +62,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th scope=col style='{WORD}'>{escape(name)}</th>" for name in self.columns)
-        most = {i: max((abs(row[i]) for row in self.rows), default=0.0) or 1.0 for i in self.heat}
+        most = {i: _largest(row[i] for row in self.rows) for i in self.heat}
         body = "".join(f"<tr>{self._cells(row, most)}</tr>" for row in self.rows)
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f"<p><b>{escape(self.title)}</b></p><table><tr>{head}</tr>{body}</table>{note}"
@@ -151,8 +151,15 @@ class Grid:
 Part = Table | Grid
 
 
+def _largest(values: Iterable[float]) -> float:
+    """The largest size among finite numbers, 1 where that is 0."""
+    return max((abs(x) for x in values if math.isfinite(x)), default=0.0) or 1.0
+
+
 def _shade(share: float) -> str:
-    """The colour of a cell: blue above zero, red below, paler the smaller."""
+    """The colour of a cell: blue above zero, red below, paler the smaller; none for NaN and infinities."""
+    if not math.isfinite(share):
+        return ""
     return f";background:rgb({BLUE if share >= 0 else RED} / {0.6 * abs(share):.2f})"
 
 

@@ -13,9 +13,9 @@ from cutaway import build, load, preset
 from cutaway.errors import InputError
 from cutaway.tracing.compare import compare, difference, ours
 from cutaway.tracing.numerics import cast
-from cutaway.tracing.passes import any_ids
+from cutaway.tracing.prompt import Prompt, any_prompt
 
-IDS = torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]])
+PROMPT = Prompt(torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]]))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_one_weight_nudged_is_named_by_the_first_tensor_that_it_moves(model, wei
     other = copy.deepcopy(model)
     other.get_parameter(weight).view(-1)[3] += 0.5
     for pair in ((model, other), (other, model)):
-        found = compare(*pair, IDS)
+        found = compare(*pair, PROMPT)
         assert found.first.name == tap
         before = list(found.differences)[: [each.name for each in found.differences].index(tap)]
         assert before and all(each.worst == 0 for each in before)
@@ -45,22 +45,22 @@ def test_one_weight_nudged_is_named_by_the_first_tensor_that_it_moves(model, wei
 
 
 def test_a_model_is_itself(model):
-    found = compare(model, copy.deepcopy(model), IDS)
+    found = compare(model, copy.deepcopy(model), PROMPT)
     assert found.identical and found.first is None
     assert str(found) == f"equal bit for bit: {len(found.differences)} tensors"
     assert sum(row[-1] for row in found.table().rows) == 0
 
 
 def test_two_types_differ_by_rounding(model):
-    found = compare(model, cast(torch.bfloat16)(model), IDS)
+    found = compare(model, cast(torch.bfloat16)(model), PROMPT)
     assert found.tolerance == 0.1 and not found.identical and found.first is None
-    assert compare(model, cast(torch.bfloat16)(model), IDS, tolerance=1e-6).first.name == "embedding.tokens"
-    assert compare(model, cast(torch.float64)(model), IDS).first is None
+    assert compare(model, cast(torch.bfloat16)(model), PROMPT, tolerance=1e-6).first.name == "embedding.tokens"
+    assert compare(model, cast(torch.float64)(model), PROMPT).first is None
 
 
 def test_the_fused_kernel_is_the_written_out_one_but_for_rounding(model):
     model = cast(torch.float64)(model)
-    found = compare(model, ours(model, fused=True), IDS)
+    found = compare(model, ours(model, fused=True), PROMPT)
     names = {each.name for each in found.differences}
     assert found.tolerance == 1e-10 and found.first is None and found.only[0] > 0
     assert "blocks.0.attn.z" in names and "blocks.0.attn.pattern" not in names
@@ -69,10 +69,10 @@ def test_the_fused_kernel_is_the_written_out_one_but_for_rounding(model):
 
 def test_models_of_other_shapes_are_told_so(model):
     other = build(preset("gpt2-tiny"), seed=0).eval()
-    found = compare(model, other, IDS)
+    found = compare(model, other, PROMPT)
     assert found.only[0] > 0 and found.only[1] > 0
     wide = build(preset("gpt2-mini"), seed=0).eval()
-    first = compare(other, wide, IDS).first
+    first = compare(other, wide, PROMPT).first
     assert first.name == "embedding.tokens" and first.shapes == "(2, 4, 64) and (2, 4, 384)"
 
 
@@ -94,8 +94,8 @@ def test_transformers_tensors_are_ours_by_name(name, shared):
 
     folder = shared / "cases" / "given" / name / "model"
     loaded = load(folder, tokenizer=False)
-    source, ids = transformers(folder), any_ids(loaded.spec)
-    found = compare(loaded.model, source, ids, tolerance=1e-5)
+    source, prompt = transformers(folder), any_prompt(loaded.spec)
+    found = compare(loaded.model, source, prompt, tolerance=1e-5)
     assert found.first is None, str(found)
     names = {each.name for each in found.differences}
     assert "head.logits" in names and found.only[1] == 0
@@ -103,7 +103,7 @@ def test_transformers_tensors_are_ours_by_name(name, shared):
     assert sum(name.endswith("attn.pattern") for name in names) >= 2
     layer = next(n for n in sorted(names) if n.endswith("blocks.1.resid_pre")).removesuffix(".resid_pre")
     loaded.model.get_submodule(f"{layer}.attn.o_proj").weight.data.view(-1)[5] += 1.0
-    wrong = compare(loaded.model, source, ids, tolerance=1e-5).first.name
+    wrong = compare(loaded.model, source, prompt, tolerance=1e-5).first.name
     assert wrong == f"{layer}.attn.out" if f"{layer}.attn.out" in names else wrong != f"{layer}.resid_pre"
 
 

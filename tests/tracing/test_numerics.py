@@ -9,10 +9,12 @@ import torch
 
 from cutaway import build, generate, preset, spec
 from cutaway.tracing.numerics import cast, errors, watch
-from cutaway.tracing.passes import any_ids, read
+from cutaway.tracing.pictures import save
+from cutaway.tracing.prompt import Prompt, any_prompt
 from cutaway.tracing.record import record
+from cutaway.tracing.tables import report
 
-IDS = torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]])
+PROMPT = Prompt(torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]]))
 
 
 @pytest.fixture
@@ -34,19 +36,19 @@ def model():
 def test_a_planted_number_is_named_by_its_tensor_and_its_weight(model, weight, index, tap, bad):
     model.get_parameter(weight)[index] = bad
     with watch(model) as found:
-        read(model, IDS)
+        PROMPT.run(model)
     assert found.first.name == tap
     assert found.weights == (weight,)
     assert list(found.ranges)[found.first.flow - 1] == tap
     with record(model, tap) as run:
-        read(model, IDS)
+        PROMPT.run(model)
     assert not run[tap][found.first.where].isfinite()
     assert tap in str(found) and weight in str(found)
 
 
 def test_a_healthy_model_is_told_so_although_masks_hide_scores(model):
     with watch(model) as found:
-        read(model, IDS)
+        PROMPT.run(model)
     assert found.first is None
     assert str(found) == f"no NaN and no infinity in {len(found.ranges)} tensors"
 
@@ -58,14 +60,14 @@ def test_scores_that_overflow_are_no_masks(model):
     half.blocks[0].attn.q_proj.weight.clamp_(-3e4, 3e4)
     half.blocks[0].attn.k_proj.weight.clamp_(-3e4, 3e4)
     with watch(half) as found:
-        read(half, IDS)
+        PROMPT.run(half)
     assert found.first is not None and found.first.name.startswith("blocks.0.attn.")
 
 
 def test_ranges_are_those_of_the_tensors(model):
     names = ["blocks.1.ffn.hidden", "blocks.0.attn.pattern", "head.logits"]
     with watch(model) as found, record(model, *names) as run:
-        read(model, IDS)
+        PROMPT.run(model)
     for name in names:
         x, one = run[name], found.ranges[name]
         assert (one.low, one.high) == (float(x.min()), float(x.max()))
@@ -81,7 +83,7 @@ def test_subnormal_numbers_are_counted(model):
     half = cast(torch.float16)(model)
     half.blocks[0].attn.o_proj.weight *= 1e-3
     with watch(half) as found, record(half, "blocks.0.attn.out") as run:
-        read(half, IDS)
+        PROMPT.run(half)
     x, one = run["blocks.0.attn.out"].abs(), found.ranges["blocks.0.attn.out"]
     assert one.n_subnormal == int(((x > 0) & (x < 2.0**-14)).sum()) > 0
 
@@ -98,7 +100,7 @@ def test_errors_are_those_of_rounding_and_a_layer_alone_has_its_own(model):
         other.blocks[1].ffn.down_proj.weight *= 1.01
         return other
 
-    found = errors(model, IDS, {"exact": cast(torch.float64), "float32": cast(torch.float32), "broken": broken})
+    found = errors(model, PROMPT, {"exact": cast(torch.float64), "float32": cast(torch.float32), "broken": broken})
     assert found.depths == ("embedded", "blocks.0", "blocks.1", "final", "head")
     assert found.whole["exact"].tolist() == [0.0] * 5
     assert 0 < float(found.whole["float32"].max()) < 1e-5
@@ -107,26 +109,38 @@ def test_errors_are_those_of_rounding_and_a_layer_alone_has_its_own(model):
     assert float(found.alone["broken"][1]) < 1e-5 < 1e-4 < float(found.alone["broken"][2])
     exact_model = cast(torch.float64)(model)
     with record(exact_model, "blocks.0.resid_post") as exact:
-        read(exact_model, IDS)
+        PROMPT.run(exact_model)
     half = cast(torch.bfloat16)(model)
     with record(half, "blocks.0.resid_post") as run:
-        read(half, IDS)
+        PROMPT.run(half)
     a, b = run["blocks.0.resid_post"].double(), exact["blocks.0.resid_post"]
     wanted = ((a - b).norm(dim=-1) / b.norm(dim=-1)).mean()
-    assert float(errors(model, IDS).whole["bfloat16"][1]) == pytest.approx(float(wanted))
+    assert float(errors(model, PROMPT).whole["bfloat16"][1]) == pytest.approx(float(wanted))
     assert [table.columns for table in found.tables()] == [("after", "exact", "float32", "broken")] * 2
 
 
 def test_an_encoder_decoder_is_watched_on_both_sides():
     model = build(preset("t5-tiny"), seed=0).eval()
-    ids = any_ids(model.spec)
+    prompt = any_prompt(model.spec)
     with watch(model) as found:
-        read(model, ids)
+        prompt.run(model)
     assert {"encoder.blocks.0.attn.q", "decoder.blocks.1.cross.pattern", "head.logits"} <= set(found.ranges)
-    assert [name for name in errors(model, ids).depths if name.startswith("encoder")] != []
+    assert [name for name in errors(model, prompt).depths if name.startswith("encoder")] != []
 
 
 def test_the_model_is_left_as_it_was(model):
     before = copy.deepcopy(model.state_dict())
-    errors(model, IDS)
+    errors(model, PROMPT)
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_a_variant_that_overflows_is_told_and_drawn(model, tmp_path):
+    model.blocks[0].ffn.down_proj.weight *= 1e8
+    found = errors(model, PROMPT)
+    assert not found.whole["float16"][1].isfinite() and found.whole["bfloat16"].isfinite().all()
+    tables = found.tables()
+    assert "nan" in str(tables[0]) or "inf" in str(tables[0])
+    page = report("Numerics", *tables)
+    assert page.count("<svg ") == 2 and "mathdefault" not in page and "/ nan)" not in page and "/ inf)" not in page
+    save(tables, tmp_path / "errors.png")
+    assert (tmp_path / "errors.png").stat().st_size > 1000
