@@ -7,7 +7,7 @@ so the same rule writes what it reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -207,14 +207,3 @@ def renames(record: spec.Model, table: Mapping[str, str], top: str = "") -> list
         if theirs is not None:
             rules.append(same(f"{top}{theirs}.{leaf}".replace("*", number[1] if number else "*"), name))
     return rules
-
-
-def written(rules: Iterable[Rule], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors from our state: each of ours once, by the first rule that names it and whose tensors are there."""
-    out: dict[str, Tensor] = {}
-    done: set[str] = set()
-    for rule in rules:
-        if all(name in state for name in rule.ours) and not done.issuperset(rule.ours):
-            out |= rule.pieces(rule.write([state[name] for name in rule.ours]))
-            done.update(rule.ours)
-    return out

@@ -7,7 +7,7 @@ import torch
 
 import cutaway
 from cutaway.checkpoints.fill import fill, match
-from cutaway.checkpoints.rules import same, written
+from cutaway.checkpoints.rules import same
 from cutaway.errors import CheckpointError
 from cutaway.models import build
 
@@ -88,9 +88,3 @@ def test_a_tensor_without_a_place_is_refused(tied):
     with pytest.raises(CheckpointError, match="bias is not understood: the model .* has no place for it"):
         filled(tied, state | {"bias": torch.zeros(3)}, [*rules, same("bias", "head.bias")])
     assert filled(tied, state | {"bias": torch.zeros(3)}, rules, ignored=("bia*",))[1].ignored == {"bias": "bia*"}
-
-
-def test_each_tensor_is_written_once_under_its_first_name(tied):
-    state, rules = state_and_rules(tied)
-    out = written([*rules, same("second", "embedding.tokens.weight")], state)
-    assert "table" in out and "second" not in out and "lm_head.weight" not in out
