@@ -79,6 +79,30 @@ def test_transformers_opens_what_we_write(stem, settings, tmp_path):
     assert (their_logits(theirs, ids, mask) - want).abs().max() <= 1e-5 * want.abs().max()
 
 
+NO_BIASES = {"gptneox-sequential", "starcoder2-no-bias"}
+"""Files that llama.cpp refuses: of these architectures it asks for every bias."""
+GPT2 = {"gpt2": ("GPT2", N_KEYS | {"activation_function": "gelu_new"})}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in (*FILES, *GPT2) if name not in NO_BIASES])
+def test_llama_cpp_gives_the_folders_logits(name, tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    stem, settings = (FILES | GPT2)[name]
+    config = getattr(transformers, f"{stem}Config")(**settings)
+    kind = "LMHeadModel" if stem == "GPT2" else "ForCausalLM"
+    folder = tiny(getattr(transformers, stem + kind), config, tmp_path / "in")
+    convert(folder, "gguf", tmp_path / "out")
+    (file,) = (tmp_path / "out").iterdir()
+    ids, mask = batches(61, 24)["full"]
+    model = llama_cpp.Llama(
+        str(file), n_ctx=64, n_batch=64, logits_all=True, n_threads=1, verbose=False, type_k=0, type_v=0
+    )
+    model.eval(ids[0].tolist())
+    got, want = torch.tensor(model.scores[: ids.shape[1]]), their_logits(peer(folder), ids, mask)[0]
+    assert (got - want).abs().max() <= 2e-3 * want.abs().max()  # its GELU is a table in half precision
+
+
 @pytest.mark.parametrize(
     ("stem", "settings", "message"),
     [
