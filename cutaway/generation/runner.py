@@ -153,10 +153,9 @@ class _Dense:
 
 
 def _norms(part: nn.Module) -> Row:
-    both = [_norm(norm) for norm in (norm_of(part, "norm"), norm_of(part, "norm_in")) if norm is not None]
-    if len(both) == 1:
-        return both[0]
-    return (lambda x: both[1](both[0](x))) if both else (lambda x: x)
+    """The norm of the stage or that of the branch: a stage has one or the other."""
+    norms = [_norm(norm) for norm in (norm_of(part, "norm"), norm_of(part, "norm_in")) if norm is not None]
+    return norms[0] if norms else lambda x: x
 
 
 def _norm(norm: nn.Module) -> Row:

@@ -32,7 +32,7 @@ def taken(record: spec.Decoder) -> spec.Decoder:
 
 
 def _stages(block: spec.Block) -> tuple[spec.Stage, ...]:
-    """A stage for each branch; of two norms before it both are kept."""
+    """A stage for each branch, with the norm before it."""
     pairs = [(stage, branch, _part(branch.part)) for stage in block.stages for branch in stage.branches]
     return tuple(
         spec.Stage(branches=(spec.Branch(part=part, norm_in=branch.norm_in),), norm=stage.norm)

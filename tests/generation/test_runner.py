@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,7 @@ from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation.runner import Runner
-from cutaway.parts.linear import joined
+from cutaway.parts.linear import Linear, joined
 from cutaway.parts.step import Given
 
 PLAIN = ["textbook-tiny", "course-gpt-tiny", "modern-tiny", "gpt2-tiny", "llama-tiny"]
@@ -88,3 +89,18 @@ def test_a_listener_hears_every_step():
     assert heard == [3, 1, 1, 1]
     with listening(model, lambda name, x: torch.zeros_like(x), "blocks.*.update"):
         assert generate(model, [[1, 2, 3]], options, Run()).ids != quiet or len(set(quiet[0])) == 1
+
+
+def test_only_weights_in_one_piece_of_memory_are_joined():
+    def linear(weight: torch.Tensor) -> Linear:
+        made = Linear(4, 3, bias=False)
+        made.weight = torch.nn.Parameter(weight)
+        return made
+
+    whole, array = torch.zeros(24), np.zeros(24, np.float32)
+    first, second = linear(whole[:12].view(3, 4)), whole[12:]
+    assert joined((first, linear(second.view(3, 4)))) is not None
+    assert joined((first, linear(second.view(4, 3).t()))) is None
+    assert joined((first, linear(second[:6].view(torch.float16).view(3, 4)))) is None
+    apart = [linear(torch.from_numpy(piece).view(3, 4)) for piece in (array[:12], array[12:])]
+    assert joined(apart) is None  # neighbours by chance: each has memory of its own

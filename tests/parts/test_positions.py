@@ -50,7 +50,7 @@ def test_a_ramp_ends_within_the_head():
     np.testing.assert_allclose(rope_frequencies(spec.RoPE(scaling=scaling), 8, 0), wanted)
 
 
-@pytest.mark.parametrize("sizes", [(32, 128), (8, 20), (16, 64), (6, 5), (40, 1000)])
+@pytest.mark.parametrize("sizes", [(32, 128), (8, 20), (16, 64), (6, 5), (40, 1000), (10, 160), (9, 128)])
 @pytest.mark.parametrize("both", [False, True])
 def test_buckets_at_every_distance(sizes, both):
     record = spec.T5Buckets(n_buckets=sizes[0], max_distance=sizes[1], bidirectional=both)
@@ -67,8 +67,8 @@ def test_buckets_change_at_exact_powers():
 
 def test_rounded_biases_of_slopes_that_are_no_powers_of_two():
     record, places = spec.ALiBi(bfloat16=True, factor=0.5), torch.arange(700)[None]
-    model = drawn(plain(context_length=1024, n_heads=6, n_kv_heads=6, head_dim=4, positions=record))
+    model = drawn(plain(context_length=1024, n_heads=12, n_kv_heads=12, head_dim=4, positions=record))
     step = model.begin(torch.ones(1, 700, dtype=torch.long), Given(), None)
     got = model.blocks[0].attn.placing.bias(step, "full")[0, :, 0].numpy()
-    wanted = reference.alibi_bfloat16(reference.alibi_slopes(6, record.max_bias), places.numpy(), record.factor)
-    np.testing.assert_allclose(got, np.asarray(wanted).reshape(6, -1, 700)[:, 0], rtol=0, atol=0)
+    wanted = reference.alibi_bfloat16(reference.alibi_slopes(12, record.max_bias), places.numpy(), record.factor)
+    np.testing.assert_allclose(got, np.asarray(wanted).reshape(12, -1, 700)[:, 0], rtol=0, atol=0)
