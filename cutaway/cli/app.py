@@ -9,7 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.cli.numbers import NotNegativeIfGiven
+from cutaway.cli.numbers import NotNegativeIfGiven, Word
 from cutaway.errors import InputError, SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
@@ -79,7 +79,13 @@ def chat(
     model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float | None = None, seed: int = 0,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Talk with an instruct model; an empty line or Ctrl+D ends it. With --json a line an answer."""
+    """Talk with an instruct model; an empty line or Ctrl+D ends it. With --json a line an answer.
+
+    :param model: a known name, a folder, a .gguf file, or a name on the hub, with a chat template
+    :param max_tokens: most new tokens of an answer
+    :param temperature: 0 is greedy; without it as the checkpoint has it
+    :param seed: equal seeds give equal answers
+    """
     from cutaway.cli.run import chat as talk
 
     talk(model, given(max_tokens=max_tokens, temperature=temperature), seed, json)
@@ -87,7 +93,7 @@ def chat(
 
 @app.command
 def show(
-    model: str, /, *, code: Flag = False, diff: str = "", sets: Set = (),
+    model: str, /, *, code: Flag = False, diff: Word = "", sets: Set = (),
     json: Json = False,
 ) -> None:  # fmt: skip
     """A model as a tree: each part with its shapes, parameters and cost.
@@ -110,7 +116,10 @@ def show(
 
 @app.command
 def taps(model: str, /, *, json: Json = False) -> None:
-    """The name and shape of every tensor that can be seen or changed."""
+    """The name and shape of every tensor that can be seen or changed.
+
+    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
+    """
     from cutaway.cli.taps import show_taps
 
     show_taps(model, json)
@@ -118,8 +127,8 @@ def taps(model: str, /, *, json: Json = False) -> None:
 
 @app.command
 def compare(
-    first: str, second: str, text: str = "", /, *, tolerance: NotNegativeIfGiven = None, each: Flag = False,
-    html: str = "", png: str = "", json: Json = False,
+    first: str, second: str, text: Word = "", /, *, tolerance: NotNegativeIfGiven = None, each: Flag = False,
+    html: Word = "", png: Word = "", json: Json = False,
 ) -> None:  # fmt: skip
     """The first tensor in which two models, types, kernels or programs part ways; exit status 1 where they do.
 
@@ -140,7 +149,11 @@ def compare(
 
 @app.command
 def eval(model: str = "smollm2", /, *, text: str, json: Json = False) -> None:  # noqa: A001
-    """Loss a token, perplexity and bits a byte of a text file."""
+    """Loss a token, perplexity and bits a byte of a text file.
+
+    :param model: a known name, a folder, a .gguf file, or a name on the hub
+    :param text: the file, in UTF-8
+    """
     from cutaway.cli.evaluate import show_eval
 
     show_eval(model, text, json)
@@ -148,7 +161,10 @@ def eval(model: str = "smollm2", /, *, text: str, json: Json = False) -> None:  
 
 @app.command
 def pull(name: str, /, *, json: Json = False) -> None:
-    """Fetch a known model into the cache folder; afterwards no network is needed."""
+    """Fetch a known model into the cache folder; afterwards no network is needed.
+
+    :param name: as `cutaway list` shows it, or a name on the hub
+    """
     from cutaway.cli.models import fetch_known
     from cutaway.cli.output import print_json
 
@@ -158,10 +174,11 @@ def pull(name: str, /, *, json: Json = False) -> None:
 
 @app.command
 def convert(
-    model: str, /, *, to: Literal["hf", "gguf"], out: str, dtype: str = "", family: str = "", json: Json = False,
+    model: str, /, *, to: Literal["hf", "gguf"], out: str, dtype: Word = "", family: Word = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Write a checkpoint as a Hugging Face folder or a GGUF file; what no family can hold is refused.
 
+    :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param to: the format
     :param out: the new folder; a GGUF file is written into it
     :param dtype: F32, F16 or BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0, Q5_1; without it as stored
@@ -204,7 +221,10 @@ def doctor(*, json: Json = False) -> None:
 
 @specs.command(name="print")
 def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
-    """The description of a model, preset or file."""
+    """The description of a model, preset or file.
+
+    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
+    """
     from cutaway import spec
     from cutaway.cli.models import spec_of
 
@@ -214,7 +234,10 @@ def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
 
 @specs.command
 def check(model: str, /, *, sets: Set = (), json: Json = False) -> None:
-    """Whether the parts fit together; exit 2 where they do not."""
+    """Whether the parts fit together; exit 2 where they do not.
+
+    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
+    """
     from cutaway.cli.check import show_check
 
     show_check(model, settings(sets), json)
@@ -227,6 +250,7 @@ def count(
 ) -> None:  # fmt: skip
     """Parameters, bytes of weights, cache and activations, FLOP a token forward and backward, part by part.
 
+    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
     :param tokens: length of the row
     :param measure: add tokens a second: what this machine's bandwidth and FLOP rate predict, and what the model does
     """

@@ -1,4 +1,4 @@
-"""Numbers that commands take: one out of range is refused before anything is loaded."""
+"""Texts and numbers that commands take: a number out of range is refused before anything is loaded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+Word = Annotated[str, Parameter(show_default=False)]
+"""A text that may be left out."""
 
 Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**64))]
 """What torch's generator takes."""

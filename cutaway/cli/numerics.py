@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from cutaway.cli.numbers import Word
 from cutaway.cli.trace.subject import Out
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -13,7 +14,7 @@ Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def numerics(
-    model: str, text: str = "", /, *, dtype: Dtype = "float32", each: Flag = False, out: Out = Out()
+    model: str, text: Word = "", /, *, dtype: Dtype = "float32", each: Flag = False, out: Out = Out()
 ) -> None:  # fmt: skip
     """The first NaN or infinity, the range of every tensor, and the error of rounding by layer.
 

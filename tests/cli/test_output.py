@@ -44,7 +44,15 @@ def test_every_verb_takes_json(cutaway):
     known = list(verbs())
     assert len(known) >= 18 and {f"spec {name}" for name in specs if not name.startswith("-")} <= set(known)
     for words in [*known, "lab"]:
-        assert "--json" in cutaway(*words.split(), "--help").out, words
+        help_ = cutaway(*words.split(), "--help").out
+        assert "--json" in help_ and 'default: ""' not in help_, words
+
+
+def test_every_verb_is_described(cutaway):
+    for group in ("", "spec", "lab", "learn", "trace"):
+        listed = cutaway(*group.split(), "--help").out.split("Commands")[1].split("╰")[0]
+        names = re.findall(r"^│ ([a-z]+) +(\S.*)?│", listed, re.M)
+        assert len(names) >= 2 and all(told.strip() for _, told in names), (group, names)
 
 
 def test_run_as_json_tells_the_ids_the_text_and_the_inside(cutaway, tiny):

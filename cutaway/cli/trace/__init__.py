@@ -12,4 +12,8 @@ for verb in (
     causes.attribution, causes.patch, causes.paths, causes.gradients, neurons.neuron,
 ):  # fmt: skip
     app.command(verb)
-app.command("cutaway.cli.numerics:numerics", name="numerics")
+app.command(
+    "cutaway.cli.numerics:numerics",
+    name="numerics",
+    help="The first NaN or infinity, the range of every tensor, and the error of rounding by layer.",
+)

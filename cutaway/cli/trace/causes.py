@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cutaway.cli.numbers import AtLeastOne, NotNegative
+from cutaway.cli.numbers import AtLeastOne, NotNegative, Word
 from cutaway.cli.trace.subject import Flag, Out, Reading, Subject
 
 
 def attribution(
-    model: str, text: str, /, *, by: Literal["branch", "head", "neuron"] = "branch", token: str = "",
+    model: str, text: str, /, *, by: Literal["branch", "head", "neuron"] = "branch", token: Word = "",
     position: int | None = None, top: AtLeastOne = 20, reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """Which parts wrote the logit of the next token.
@@ -88,8 +88,9 @@ def paths(
 
 
 def gradients(
-    model: str, text: str, /, *, token: str = "", than: str = "", baseline: str = "mean", tolerance: NotNegative = 0.05,
-    most: AtLeastOne = 1024, position: int | None = None, reading: Reading = Reading(), out: Out = Out(),
+    model: str, text: str, /, *, token: Word = "", than: Word = "", baseline: str = "mean",
+    tolerance: NotNegative = 0.05, most: AtLeastOne = 1024, position: int | None = None, reading: Reading = Reading(),
+    out: Out = Out(),
 ) -> None:  # fmt: skip
     """What each token adds to the logit of the next one, by integrated gradients from a baseline.
 
