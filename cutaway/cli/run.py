@@ -47,6 +47,8 @@ def show_run(request: Request) -> None:
     _check(request.options, request.seed)
     loaded = load_model(request.model)
     if not isinstance(loaded.spec.head, spec.LanguageHead):
+        if request.chat:
+            raise InputError(f"--chat: {request.model} writes no text; leave it out")
         from cutaway.cli.encode import show_reading
 
         removal = _removal(loaded, loaded.encode(request.text), request)

@@ -207,8 +207,10 @@ def test_what_is_no_utf8_on_standard_input_is_one_line(cutaway, tiny, monkeypatc
 
 
 def test_a_model_that_writes_nothing_does_not_chat(cutaway, tmp_path):
-    done = cutaway("chat", saved("bert-tiny", tmp_path / "bert"))
-    assert done.status == 2 and "its masked head writes no text" in done.err
+    folder = saved("bert-tiny", tmp_path / "bert")
+    for words in (("chat", folder), ("run", folder, "hi", "--chat")):
+        done = cutaway(*words)
+        assert done.status == 2 and "writes no text" in done.err and len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
