@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -226,7 +226,14 @@ def record(model: nn.Module, *names: str, taken: Taken = Taken()) -> Iterator[Re
 
     with listening(model, hear, *patterns, *POSITIONS):
         yield run
+    if run.taken:
+        check_answered(model, names, run.taken)
+
+
+def check_answered(model: nn.Module, names: Sequence[str], taken: Collection[str]) -> None:
+    """Raise InputError for a name or pattern that none of the taps answers to."""
+    patterns = [ours(name) for name in names]
     paths = () if plain("".join(patterns)) else [path for path, _ in model.named_modules()]
-    for asked, pattern in zip(names, patterns, strict=False):
-        if run.taken and pattern not in run.taken and not any(map(matcher([pattern], paths), run.taken)):
+    for asked, pattern in zip(names, patterns, strict=True):
+        if pattern not in taken and not any(map(matcher([pattern], paths), taken)):
             raise InputError(f"record: {asked}: no tap of the model has that name; `cutaway taps` lists them")
