@@ -86,7 +86,7 @@ def test_a_trace_runs(line, tmp_path):
 
 def test_the_python_of_looking_inside_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (code,) = fenced("python", INSIDE)
+    code = "\n".join(fenced("python", INSIDE))  # the second goes on where the first ends
     exec(compile(code, "inside.md", "exec"), {})
     assert (tmp_path / "heads.png").is_file() and "Patching attn.z" in capsys.readouterr().out
 
