@@ -47,9 +47,7 @@ class TokenEmbedding(nn.Module):
         self.shared = (shared,)
         self.projection = Linear(width, d_model, record.projection_bias) if record.projection != "none" else None
         self.types = Table(record.n_token_types, inner) if record.n_token_types else None
-        places = record.positions
-        learned = isinstance(places, spec.Learned)
-        self.positions = Table(places.n_positions + places.offset, inner) if learned else None
+        self.positions = position_table(record.positions, inner)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -70,31 +68,14 @@ class TokenEmbedding(nn.Module):
         if self.types is not None:
             x = x + self.types(torch.zeros_like(ids) if types is None else types)
         if not isinstance(self.record.positions, spec.NoPositions):
-            x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
+            vectors = position_vectors(self.record.positions, self.positions, ids, step, self.width)
+            x = x + tap(self, "position", vectors.to(x.dtype))
         x = F.dropout(normed(self.norm, x), self.dropout, self.training)
         return self._projected(x) if self.record.projection == "after_norm" else x
 
     def _projected(self, x: Tensor) -> Tensor:
         assert self.projection is not None
         return self.projection(x)
-
-    def _position(self, ids: Tensor, step: Step) -> Tensor:
-        record = self.record.positions
-        assert not isinstance(record, spec.NoPositions)
-        row = position_rows(record, ids, step)
-        if isinstance(record, spec.Sinusoidal):
-            return sinusoids(record, row, self.width, step.dtype)
-        assert self.positions is not None
-        n_rows = len(self.positions.weight)
-        unread = torch.compiler.is_compiling()  # what is traced has no values to look at
-        if unread or (row.numel() and int(row.max()) >= n_rows):
-            row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
-            if not unread and (last := int(row.max())) >= n_rows:
-                raise InputError(
-                    f"positions: token {last - record.offset + 1} of a row, but the model has learned "
-                    f"{n_rows - record.offset} positions; shorten the text"
-                )
-        return self.positions(row)
 
 
 class PatchEmbedding(nn.Module):
@@ -108,9 +89,7 @@ class PatchEmbedding(nn.Module):
         self.record, self.width, self.dropout, self.norm = record, d_model, dropout, norm
         self.patches = Linear(record.patch_size, d_model, record.bias)
         self.class_token = nn.Parameter(torch.empty(d_model)) if record.class_token else None
-        places = record.positions
-        learned = isinstance(places, spec.Learned)
-        self.positions = Table(places.n_positions + places.offset, d_model) if learned else None
+        self.positions = position_table(record.positions, d_model)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -130,23 +109,40 @@ class PatchEmbedding(nn.Module):
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), 1, -1), x), 1)
         if not isinstance(self.record.positions, spec.NoPositions):
-            x = x + tap(self, "position", self._position(ids, step).to(x.dtype))
+            vectors = position_vectors(self.record.positions, self.positions, ids, step, self.width)
+            x = x + tap(self, "position", vectors.to(x.dtype))
         return F.dropout(normed(self.norm, x), self.dropout, self.training)
-
-    def _position(self, ids: Tensor, step: Step) -> Tensor:
-        record = self.record.positions
-        assert not isinstance(record, spec.NoPositions)
-        row = position_rows(record, ids, step)
-        if isinstance(record, spec.Sinusoidal):
-            return sinusoids(record, row, self.width, step.dtype)
-        assert self.positions is not None
-        return self.positions(row)
 
 
 def patches(images: Float[Tensor, "B C H W"], record: spec.PatchEmbedding) -> Float[Tensor, "B T P"]:
     """The patches row by row, each its first channel row by row, then the next."""
     cut = images.unflatten(3, (-1, record.patch_width)).unflatten(2, (-1, record.patch_height))  # B C rows h columns w
     return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def position_table(record: spec.NoPositions | spec.Sinusoidal | spec.Learned, width: int) -> Table | None:
+    """The rows that are learned, one a position."""
+    return Table(record.n_positions + record.offset, width) if isinstance(record, spec.Learned) else None
+
+
+def position_vectors(
+    record: spec.Sinusoidal | spec.Learned, table: Table | None, ids: Tensor, step: Step, width: int
+) -> Float[Tensor, "B T W"]:
+    """A vector for each token's position; raises InputError where a text is longer than a learned table."""
+    row = position_rows(record, ids, step)
+    if isinstance(record, spec.Sinusoidal):
+        return sinusoids(record, row, width, step.dtype)
+    assert table is not None
+    n_rows = len(table.weight)
+    unread = torch.compiler.is_compiling()  # what is traced has no values to look at
+    if unread or (row.numel() and int(row.max()) >= n_rows):
+        row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
+        if not unread and (last := int(row.max())) >= n_rows:
+            raise InputError(
+                f"positions: token {last - record.offset + 1} of a row, but the model has learned "
+                f"{n_rows - record.offset} positions; shorten the text"
+            )
+    return table(row)
 
 
 def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Step) -> Int[Tensor, "B T"]:
