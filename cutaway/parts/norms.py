@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from cutaway.tap import tap, wanted
+from cutaway.tap import heard, tap, wanted
 
 
 def normed(norm: nn.Module | None, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
@@ -60,11 +60,14 @@ class RMSNorm(nn.Module):
         length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # one pass, where square and mean take two
         eps = length.new_full((), self.eps)
         scale = tap(self, "scale", torch.addcmul(eps, length, length, value=1 / self.width).sqrt())
-        normed = tap(self, "normed", wide / scale)
+        ours = not (torch.is_grad_enabled() or heard())  # what is made here may be written over: nobody keeps it
+        normed = wide.div_(scale) if ours and wide is not x else tap(self, "normed", wide / scale)
         if self.one_plus and self.weight is not None:
             return (normed * (1 + self.weight.to(wide.dtype))).to(x.dtype)
         normed = normed.to(x.dtype)
-        return normed if self.weight is None else normed * self.weight
+        if self.weight is None:
+            return normed
+        return normed.mul_(self.weight) if ours and self.weight.dtype == x.dtype else normed * self.weight
 
 
 def _wide(x: Tensor) -> Tensor:
