@@ -9,6 +9,7 @@ from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import InputError
 from cutaway.generation import Cache, generate
+from cutaway.parts.embedding import position_vectors
 from cutaway.parts.positions import t5_bucket
 from cutaway.parts.step import Given
 from tests.checkpoints.case import Case, as_spec, off, opened
@@ -46,6 +47,10 @@ def test_trap_09_learned_positions_with_an_offset(shared):
     assert wrong(case, spec.Learned, n_positions=50, offset=0) > 0.1
 
 
+def _position(embedding, ids, step):
+    return position_vectors(embedding.record.positions, embedding.positions, ids, step, embedding.width)[0]
+
+
 def test_trap_09_positions_come_from_the_ids_that_are_no_padding(shared):
     """Under a mask of ones a pad id inside a text takes the pad row, and what follows counts on as if it were not."""
     case = opened(shared, "roberta-a-mlm")
@@ -53,15 +58,15 @@ def test_trap_09_positions_come_from_the_ids_that_are_no_padding(shared):
     seen = []
     for ids in (with_pad, without):
         step = case.model.begin(ids, Given(mask=torch.ones_like(ids)), None)
-        seen.append(case.model.embedding._position(ids, step)[0])
+        seen.append(_position(case.model.embedding, ids, step))
     rows = case.model.embedding.positions.weight
     assert torch.equal(seen[0], rows[[2, 3, 1, 4]]) and torch.equal(seen[1], rows[[2, 3, 4]])
     model = open_checkpoint(shared / "cases" / "given" / "m2m_100-a" / "model").load().encoder
     step = model.begin(with_pad, Given(), None)
-    waves = model.embedding._position(with_pad, step)[0]
+    waves = _position(model.embedding, with_pad, step)
     assert torch.equal(waves[2], torch.zeros_like(waves[2]))  # a pad has no position here
     step = model.begin(without, Given(), None)
-    assert torch.equal(waves[[0, 1, 3]], model.embedding._position(without, step)[0])
+    assert torch.equal(waves[[0, 1, 3]], _position(model.embedding, without, step))
 
 
 @pytest.mark.parametrize(("name", "length"), [("bert-a-mlm", 48), ("roberta-a-mlm", 48), ("distilbert-a-mlm", 48)])
