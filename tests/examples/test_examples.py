@@ -12,7 +12,7 @@ from cutaway import build, preset, spec
 from cutaway.loaded import Loaded
 from cutaway.tokenizers.tokenizer import Tokenizer
 from cutaway.tokenizers.train import train
-from tests.examples.test_learn import EXAMPLES, NAMES, module
+from tests.examples.test_learn import EXAMPLES, module
 
 FOUND = {
     "logit_lens": r"' Paris' is the likeliest token from blocks\.29 on",
@@ -46,8 +46,8 @@ def tiny(tmp_path_factory):
 
 def test_every_script_is_tested_and_short():
     scripts = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}
-    assert set(scripts) == set(FOUND) | set(NAMES) and len(FOUND) >= 10
-    assert {name for name, text in scripts.items() if len(text.splitlines()) >= 50} == set()
+    assert set(scripts) == {*FOUND, "learn", "learn_tasks"} and len(FOUND) >= 10
+    assert {name for name, text in scripts.items() if len(text.splitlines()) >= 50} == {"learn_tasks"}  # no script
     assert all(ast.get_docstring(ast.parse(text)) for text in scripts.values())
 
 
