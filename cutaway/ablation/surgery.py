@@ -13,6 +13,7 @@ from cutaway.ablation.knobs import Chosen, Path, choose
 from cutaway.errors import InputError
 from cutaway.models import Transformer, build
 from cutaway.tap import check_model
+from cutaway.tracing.edit import check_experts
 
 
 def remove(model: Transformer, *parts: str) -> Transformer:
@@ -96,10 +97,7 @@ def _never_chosen(record: Any, weights: Mapping[str, Tensor], changed: Mapping[s
     bias = torch.zeros(len(like), dtype=like.dtype, device=like.device) if known is None else known.detach().clone()
     bias[list(part.which)] = -torch.inf
     if mixture is not None:
-        left = sorted((bias != -torch.inf).view(mixture.router.n_groups, -1).sum(1).tolist())
-        if (fewest := sum(left[: mixture.router.n_active_groups])) < mixture.n_active:
-            what = f"{fewest} experts may be left to choose {mixture.n_active} from; remove fewer"
-            raise InputError(f"remove: {part.knob.name}: {what}")
+        check_experts(f"remove: {part.knob.name}", bias, mixture.router, mixture.n_active)
     return bias
 
 

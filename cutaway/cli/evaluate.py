@@ -14,6 +14,7 @@ from cutaway.cli.output import print_json, reason
 from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
+from cutaway.tracing.lens import token_losses
 
 MOST_BYTES = 64 << 20
 """The longest text that is read."""
@@ -68,7 +69,7 @@ def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:
     masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
     for start in range(0, len(ids), width):
         window = torch.tensor([ids[start : start + width]])
-        losses = _pseudo_losses(loaded, window[0]) if masked else _losses(loaded, window)
+        losses = _pseudo_losses(loaded, window[0]) if masked else token_losses(loaded.model, window)
         total, scored = total + float(losses.sum()), scored + len(losses)
     return total, scored, width
 
@@ -78,12 +79,6 @@ def _check_kind(record: spec.Model, name: str) -> None:
         raise InputError(f"{name}: an encoder-decoder predicts a target from a source; one text is not enough")
     if not isinstance(record.head, (spec.LanguageHead, spec.MaskedHead)):
         raise InputError(f"{name}: its {record.head.kind} head predicts no tokens; name a language model")
-
-
-def _losses(loaded: Loaded, window: Tensor) -> Tensor:
-    """-log p of each token after those before it."""
-    shares = loaded(window)[0, :-1].double().log_softmax(-1)
-    return -shares.gather(-1, window[0, 1:, None])[:, 0]
 
 
 def _pseudo_losses(loaded: Loaded, window: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from cutaway.parts.step import Given
 from cutaway.spec.count import count
 from cutaway.spec.words import scaled
 from cutaway.tap import listening
-from cutaway.tracing.lens import stack_of
+from cutaway.tracing.stacks import stack_of
 
 GUESSES = 5
 AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2", "positions")

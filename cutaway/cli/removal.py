@@ -21,6 +21,7 @@ from cutaway.errors import InputError
 from cutaway.loaded import Loaded
 from cutaway.models import EncoderDecoder
 from cutaway.parts.step import Given
+from cutaway.training.loss import token_losses
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,10 @@ class Removal:
         model = loaded.model
         assert isinstance(model, EncoderDecoder)
         target = [int(model.spec.generation.start_id), *self.text]
-        memory = model.encode(torch.tensor([ids]))
-        numbers = model(torch.tensor([target[: max(len(target) - 1, 1)]]), Given(memory=memory))[0]
-        losses = [-row.double().log_softmax(-1)[token] for row, token in zip(numbers, self.text)]
-        loss = float(torch.stack(losses).mean()) if losses else math.nan
-        return Outcome(numbers, _word(loaded, numbers[0]), loss)
+        given = Given(memory=model.encode(torch.tensor([ids])))
+        numbers = model(torch.tensor([target[: max(len(target) - 1, 1)]]), given)[0]
+        losses = token_losses(numbers[: len(self.text)].double(), torch.tensor(self.text, dtype=torch.long))
+        return Outcome(numbers, _word(loaded, numbers[0]), float(losses.mean()) if len(losses) else math.nan)
 
 
 def show_parts(name: str, as_json: bool) -> None:

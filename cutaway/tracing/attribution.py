@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,13 +11,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
-from cutaway.parts.norms import LayerNorm, RMSNorm
+from cutaway.models import Transformer
+from cutaway.parts.attention import Cross, MultiHead
+from cutaway.parts.block import Block
+from cutaway.parts.feedforward import Dense, Gated
+from cutaway.parts.head import TokenHead
+from cutaway.parts.latent_attention import Latent
+from cutaway.parts.norms import LayerNorm
+from cutaway.parts.residual import Stage, norm_of
 from cutaway.parts.step import NOTHING, Given
-from cutaway.tracing.lens import speaking, stack_of
 from cutaway.tracing.record import Recording, record
+from cutaway.tracing.stacks import Held, blocks_of, factor_of, stack_of, token_head, writing
 from cutaway.tracing.tables import Table
 
 By = Literal["branch", "head", "neuron"]
+SPLIT: dict[By, tuple[type[nn.Module], ...]] = {
+    "branch": (), "head": (MultiHead, Latent, Cross), "neuron": (Dense, Gated),
+}  # fmt: skip
+"""Which parts are split into their heads or neurons."""
 
 
 @dataclass(frozen=True)
@@ -36,86 +48,109 @@ class Attribution:
         return Table("What wrote the logit", ("part", "adds"), rows, note, (1,), "bars")
 
 
+@torch.no_grad()
 def attribute(
-    model: nn.Module, ids: Int[Tensor, "1 T"], token: int | None = None, position: int = -1, by: By = "branch",
+    model: Transformer, ids: Int[Tensor, "1 T"], token: int | None = None, position: int = -1, by: By = "branch",
     given: Given = NOTHING,
 ) -> Attribution:  # fmt: skip
     """Direct logit attribution: logit = sum over parts of w . N(part's update), N the final norm with its scale held.
 
-    `token`: by default the likeliest. By `head` an attention is split into its heads (and its bias), by `neuron` a
-    feed-forward network into its neurons. (Elhage et al. 2021; Wang et al. 2022, arXiv:2211.00593.)
+    `token`: by default the likeliest. By `head` an attention is split into its heads, by `neuron` a feed-forward
+    network into its neurons, and a `rest` (biases); a norm on the branch has its scale held too. A layer of experts
+    stays whole. (Elhage et al. 2021; Wang et al. 2022, arXiv:2211.00593.)
 
-    Raises InputError where the stream is no plain sum: a norm on it, a branch without residual.
+    Raises InputError where the stream is no plain sum (a norm on it, a branch without residual), and where no part can
+    be split so.
     """
-    speaking(model)
-    side, prefix = stack_of(model)
-    _refuse_other_streams(side.blocks)
-    inner = {"branch": [], "head": [f"{prefix}blocks.*.attn.z"], "neuron": [f"{prefix}blocks.*.ffn.hidden"]}[by]
-    names = ["embedded", "blocks.*.update", *(["final_norm.scale"] if side.final_norm is not None else [])]
-    with torch.no_grad(), record(model, *(prefix + name for name in names), *inner) as run:
+    head = token_head(model)
+    stack, prefix = stack_of(model)
+    blocks = blocks_of(stack)
+    _refuse_other_streams(blocks)
+    branches = [_Branch(f"blocks.{i}.{name}", stage, part, by) for i, block in enumerate(blocks)
+                for stage in block.stages for name, part in _named(block, stage)]  # fmt: skip
+    if by != "branch" and not any(branch.taps for branch in branches):
+        raise InputError(f"attribution: no part of the model is split by {by}; attribute by branch")
+    names = ["embedded", *(["final_norm.scale"] if stack.final_norm is not None else [])]
+    names += [f"{branch.name}.{tap}" for branch in branches for tap in ("update", *branch.taps)]
+    with record(model, *(prefix + name for name in names)) as run:
         logits = model(ids, given)
+    here = _Here(run, prefix, position)
     token = int(logits[0, position].argmax()) if token is None else token
-    scale = 1.0 if side.final_norm is None else run[f"{prefix}final_norm.scale"][0, position].double()
-    reader = _Reader(model.head, side.final_norm, scale, token)
-    labels, values = ["embedding"], [reader.of(run[f"{prefix}embedded"][0, position])]
-    for i, block in enumerate(side.blocks):
-        for stage in block.stages:
-            for part in stage.parts:
-                name = next(name for name, child in block.named_children() if child is part)
-                found = _split(part, run, f"{prefix}blocks.{i}.{name}", by, position)
-                labels += [f"blocks.{i}.{name}{label}" for label in found]
-                values += [reader.of(x) for x in found.values()]
-    labels.append("constants")
-    values.append(reader.constant)
-    return Attribution(tuple(labels), torch.stack(values), float(torch.stack(values).sum()))
+    reader = _Reader(head, stack.final_norm, here, token)
+    labels, values = ["embedding"], [reader.of(here["embedded"])[None]]
+    for branch in branches:
+        pieces = branch.pieces(here)
+        labels += [branch.name + label for label in branch.labels(len(pieces))]
+        values.append(reader.of(pieces))
+    parts = torch.cat([*values, reader.constant[None]])
+    return Attribution((*labels, "constants"), parts, float(parts.sum()))
+
+
+class _Here:
+    """What was recorded of one token of the first row, in float64."""
+
+    def __init__(self, run: Recording, prefix: str, position: int) -> None:
+        self.run, self.prefix, self.position = run, prefix, position
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.run[self.prefix + name][0].select(-2, self.position).double()
 
 
 class _Reader:
     """w . N(x) for one token's row w of the head, with the final norm's scale of this position held."""
 
-    def __init__(self, head: nn.Module, norm: nn.Module | None, scale: Tensor | float, token: int) -> None:
+    def __init__(self, head: TokenHead, norm: nn.Module | None, here: _Here, token: int) -> None:
         if head.transform is not None:
             raise InputError("attribution: the head transforms the state, so that the logit is no sum of parts")
         table = head.weight if head.tied[0] is None else head.tied[0].weight
-        row = table[token].detach().double() * head.input_factor * head.logit_factor
-        self.centred = isinstance(norm, LayerNorm)
-        self.scale = scale
-        gain = torch.ones_like(row)
-        if norm is not None and norm.weight is not None:
-            gain = norm.weight.detach().double() + (1.0 if isinstance(norm, RMSNorm) and norm.one_plus else 0.0)
-        self.row = row * gain
-        shift = norm.bias.detach().double() @ row if isinstance(norm, LayerNorm) and norm.bias is not None else 0.0
+        assert table is not None
+        self.row = table[token].double() * head.input_factor * head.logit_factor
+        self.norm = Held(norm, None if norm is None else here["final_norm.scale"])
+        shift = norm.bias.double() @ self.row if isinstance(norm, LayerNorm) and norm.bias is not None else 0.0
         bias = 0.0 if head.bias is None else float(head.bias[token]) * head.logit_factor
         self.constant = torch.as_tensor(shift + bias, dtype=torch.float64)
 
-    def of(self, x: Float[Tensor, " D"]) -> Float[Tensor, ""]:
-        x = x.double()
-        x = x - x.mean() if self.centred else x
-        return (x / self.scale) @ self.row
+    def of(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
+        return self.norm(x) @ self.row
 
 
-def _split(part: nn.Module, run: Recording, path: str, by: By, position: int) -> dict[str, Tensor]:
-    """The update of a branch, or its pieces: their sum is the update."""
-    update = run[f"{path}.update"][0, position].double()
-    tap, last = {"head": ("z", "o_proj"), "neuron": ("hidden", "down_proj"), "branch": ("", "")}[by]
-    plain = part.norm_out is None and part.residual_scale is None
-    if not tap or f"{path}.{tap}" not in run or not plain:
-        return {"": update}
-    weight = getattr(part, last).weight.detach().double()
-    if by == "head":
-        z = run[f"{path}.z"][0, :, position].double()  # N V
-        pieces = torch.einsum("nv,dnv->nd", z, weight.unflatten(1, z.shape))
-    else:
-        pieces = run[f"{path}.hidden"][0, position].double()[:, None] * weight.T
-    found = {f".{by}.{i}": piece for i, piece in enumerate(pieces)}
-    rest = update - pieces.sum(0)  # the bias, and what a number times the update leaves
-    return found | {".rest": rest}
+class _Branch:
+    """A branch and the taps that its update is put together from."""
+
+    def __init__(self, name: str, stage: Stage, part: nn.Module, by: By) -> None:
+        self.name, self.stage, self.part, self.by = name, stage, part, by
+        self.taps: list[str] = []
+        if isinstance(part, SPLIT[by]):
+            gated = isinstance(part, MultiHead) and part.gate_width > 0
+            self.taps = ["hidden"] if by == "neuron" else ["z", "gate"] if gated else ["z"]
+            self.taps += ["norm_out.scale"] if norm_of(part, "norm_out") is not None else []
+
+    def pieces(self, here: _Here) -> Float[Tensor, "P D"]:
+        """The update [1 D], or what each head or neuron adds and the rest of it: their sum is the update."""
+        update = here[f"{self.name}.update"]
+        if not self.taps:
+            return update[None]
+        out = here[f"{self.name}.{self.taps[0]}"]
+        out = out * here[f"{self.name}.gate"] if "gate" in self.taps else out
+        out = out[:, None] if out.dim() == 1 else out  # N V, of neurons N 1
+        scale = here[f"{self.name}.norm_out.scale"] if "norm_out.scale" in self.taps else None
+        norm = Held(norm_of(self.part, "norm_out"), scale)
+        pieces = norm(torch.einsum("nv,nvd->nd", out, writing(self.part).double())) * factor_of(self.stage, self.part)
+        return torch.cat((pieces, (update - pieces.sum(0))[None]))
+
+    def labels(self, n: int) -> list[str]:
+        return [*(f".{self.by}.{i}" for i in range(n - 1)), ".rest"] if self.taps else [""]
 
 
-def _refuse_other_streams(blocks: nn.ModuleList) -> None:
+def _named(block: Block, stage: Stage) -> Iterator[tuple[str, nn.Module]]:
+    """The parts of a stage with their names in the block."""
+    return ((name, part) for name, part in block.named_children() if any(part is each for each in stage.parts))
+
+
+def _refuse_other_streams(blocks: Sequence[Block]) -> None:
     for i, block in enumerate(blocks):
         for stage in block.stages:
-            if not stage.adds or stage.from_normed or stage.parts[0].norm_sum is not None:
+            if not stage.adds or stage.from_normed or norm_of(stage.parts[0], "norm_sum") is not None:
                 raise InputError(
                     f"attribution: blocks.{i} does not just add to the stream (a norm on the sum, or no residual), so "
                     "that the logit is no sum of parts"

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from cutaway.models import EncoderDecoder, OneStack, Transformer
 from cutaway.tap import listening
 from cutaway.tracing.names import GLOSSARY, kind_of
 from cutaway.tracing.prompt import Prompt
@@ -25,7 +26,7 @@ INSIDE = ("scores", "pattern", "scale", "normed")
 """Taps that a fused kernel has not: whoever hears them gets the written-out form."""
 
 
-def ours(model: nn.Module, fused: bool = False) -> Source:
+def ours(model: Transformer, fused: bool = False) -> Source:
     """A model of ours; with `fused` its fused kernels stay, and the taps inside them are not heard."""
     names = [f"*{tap.name}" for tap in GLOSSARY if tap.name not in INSIDE] if fused else []
 
@@ -116,7 +117,7 @@ class Comparison:
 
 
 def compare(
-    first: nn.Module | Source, second: nn.Module | Source, prompt: Prompt, tolerance: float | None = None
+    first: Transformer | Source, second: Transformer | Source, prompt: Prompt, tolerance: float | None = None
 ) -> Comparison:
     """The first tensor in which two models, two types, two kernels or two programs differ, and by how much each does.
 
@@ -130,7 +131,7 @@ def compare(
     >>> compare(model, other, Prompt(torch.tensor([[1, 2, 3]]))).first.name
     'blocks.1.attn.k'
     """
-    sides = [ours(side) if isinstance(side, nn.Module) else side for side in (first, second)]
+    sides = [ours(side) if isinstance(side, (OneStack, EncoderDecoder)) else side for side in (first, second)]
     kept: dict[str, Tensor] = {}
     sides[0](prompt, kept.__setitem__)
     found: dict[str, Difference] = {}

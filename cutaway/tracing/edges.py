@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import Transformer
 from cutaway.parts.attention import MultiHead, split_heads
 from cutaway.parts.block import Block
 from cutaway.parts.norms import normed
-from cutaway.parts.residual import Stage
+from cutaway.parts.residual import Stage, norm_of
 from cutaway.tracing.edit import Edit, Seen, Site
+from cutaway.tracing.stacks import blocks_of, factor_of, stack_of, writing
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ def cut(model: Transformer, edges: Sequence[Edge]) -> dict[str, Edit]:
     >>> list(report.changes)
     ['blocks.1.attn.v']
     """
-    two = isinstance(model, EncoderDecoder)
-    prefix, blocks = ("decoder.", model.decoder.blocks) if two else ("", model.blocks)
+    stack, prefix = stack_of(model)
+    blocks = blocks_of(stack)
     seen, edits = Seen(), dict[str, Edit]()
     by_tap: dict[str, list[Edge]] = {}
     for edge in edges:
@@ -55,7 +56,7 @@ def cut(model: Transformer, edges: Sequence[Edge]) -> dict[str, Edit]:
         by_tap.setdefault(f"{prefix}blocks.{edge.reader[0]}.attn.{edge.reads}", []).append(edge)
         writer = f"{prefix}blocks.{edge.writer[0]}.attn"
         edits[f"{writer}.z"] = seen.look
-        if blocks[edge.writer[0]].attn.gate_width:
+        if _attn(blocks[edge.writer[0]]).gate_width:
             edits[f"{writer}.gate"] = seen.look
         edits[_stream(blocks[edge.reader[0]], f"{prefix}blocks.{edge.reader[0]}")] = seen.look
     for tap, mine in by_tap.items():
@@ -66,7 +67,7 @@ def cut(model: Transformer, edges: Sequence[Edge]) -> dict[str, Edit]:
 class _Reading:
     """What some heads of one layer read in one way without the writers of their edges."""
 
-    def __init__(self, edges: list[Edge], blocks: nn.ModuleList, prefix: str, seen: Seen) -> None:
+    def __init__(self, edges: list[Edge], blocks: list[Block], prefix: str, seen: Seen) -> None:
         self.edges, self.blocks, self.prefix, self.seen = edges, blocks, prefix, seen
 
     def edit(self, x: Tensor, site: Site) -> Tensor:
@@ -76,25 +77,22 @@ class _Reading:
         for head in {edge.reader[1] for edge in self.edges}:
             writers = {edge.writer for edge in self.edges if edge.reader[1] == head}
             less = stream - sum(self._written(*writer) for writer in sorted(writers))
-            place = head // (block.attn.n_heads // x.shape[1])
+            place = head // (_attn(block).n_heads // x.shape[1])
             new[:, place] = _projected(block, less, reads)[:, place]
         return new
 
     def _written(self, layer: int, head: int) -> Float[Tensor, "B T D"]:
         """What a head adds to the stream."""
-        attn, path = self.blocks[layer].attn, f"{self.prefix}blocks.{layer}.attn"
+        attn, path = _attn(self.blocks[layer]), f"{self.prefix}blocks.{layer}.attn"
         z = self.seen.tensors[f"{path}.z"]
         z = z * self.seen.tensors[f"{path}.gate"] if attn.gate_width else z
-        weight = attn.o_proj.weight.unflatten(1, (attn.n_heads, -1))[:, head]  # D V
-        update = z[:, head] @ weight.T
-        stage = _stage(self.blocks[layer])[1]
-        return update * (stage.scale if attn.residual_scale is None else attn.residual_scale)
+        return z[:, head] @ writing(attn)[head] * factor_of(_stage(self.blocks[layer])[1], attn)
 
 
 def _projected(block: Block, x: Float[Tensor, "B T D"], reads: str) -> Float[Tensor, "B N T H"]:
     """q, k (before rotation), v or the gate, of a stream x."""
-    attn = block.attn
-    inner = normed(attn.norm_in, normed(_stage(block)[1].parts[0].norm, x))
+    attn = _attn(block)
+    inner = normed(norm_of(attn, "norm_in"), normed(norm_of(_stage(block)[1].parts[0], "norm"), x))
     if reads == "gate":
         return split_heads(attn.gate_proj(inner).sigmoid(), attn.n_heads)
     out = {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj}[reads](inner)
@@ -103,9 +101,15 @@ def _projected(block: Block, x: Float[Tensor, "B T D"], reads: str) -> Float[Ten
     return out if attn.clip is None else out.clamp(-attn.clip, attn.clip)
 
 
+def _attn(block: Block) -> MultiHead:
+    attn = block.get_submodule("attn")
+    assert isinstance(attn, MultiHead)
+    return attn
+
+
 def _stage(block: Block) -> tuple[int, Stage]:
     """The stage of a block's attention and its number."""
-    return next((i, stage) for i, stage in enumerate(block.stages) if any(p is block.attn for p in stage.parts))
+    return next((i, stage) for i, stage in enumerate(block.stages) if any(p is _attn(block) for p in stage.parts))
 
 
 def _stream(block: Block, path: str) -> str:
@@ -114,11 +118,11 @@ def _stream(block: Block, path: str) -> str:
     return f"{path}.resid.{index - 1}" if index else f"{path}.resid_pre"
 
 
-def _check(edge: Edge, blocks: nn.ModuleList) -> None:
+def _check(edge: Edge, blocks: list[Block]) -> None:
     for layer, head in (edge.writer, edge.reader):
         if not 0 <= layer < len(blocks):
             raise InputError(f"cut: {edge}: the model has layers 0 to {len(blocks) - 1}")
-        attn = blocks[layer].attn if "attn" in dict(blocks[layer].named_children()) else None
+        attn = dict(blocks[layer].named_children()).get("attn")
         if not isinstance(attn, MultiHead):
             raise InputError(f"cut: {edge}: layer {layer} has no multi-head attention")
         if not 0 <= head < attn.n_heads:
@@ -126,15 +130,17 @@ def _check(edge: Edge, blocks: nn.ModuleList) -> None:
     first, last = edge.writer[0], edge.reader[0]
     if first >= last:
         raise InputError(f"cut: {edge}: the reader must stand in a later layer than the writer")
-    if edge.reads == "gate" and not blocks[last].attn.gate_width:
+    if edge.reads == "gate" and not _attn(blocks[last]).gate_width:
         raise InputError(f"cut: {edge}: layer {last} has no output gate")
-    if edge.reads in ("k", "v") and blocks[last].attn.shared_from is not None:
+    if edge.reads in ("k", "v") and _attn(blocks[last]).shared_from is not None:
         raise InputError(f"cut: {edge}: layer {last} reads the keys and values of another; cut the edge to that one")
     start, end = _stage(blocks[first])[0], _stage(blocks[last])[0]
     between = [
         stage for layer in range(first, last + 1) for i, stage in enumerate(blocks[layer].stages)
         if (layer, i) >= (first, start) and (layer, i) < (last, end)
     ]  # fmt: skip
-    plain = all(stage.adds and not stage.from_normed and stage.parts[0].norm_sum is None for stage in between)
-    if not plain or blocks[first].attn.norm_out is not None:
+    plain = all(
+        stage.adds and not stage.from_normed and norm_of(stage.parts[0], "norm_sum") is None for stage in between
+    )
+    if not plain or norm_of(_attn(blocks[first]), "norm_out") is not None:
         raise InputError(f"cut: {edge}: what the writer adds is normed before the reader, so it cannot be taken out")

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.moe import Router
 from cutaway.tap import check_model, listening, matcher
@@ -61,12 +63,11 @@ class Part:
             if axis is None:
                 raise InputError(f"edit: {site.name} [{' '.join(site.axes)}] has no {what}; choose another tap")
             one = torch.zeros(x.shape[axis], dtype=torch.bool, device=x.device)
-            try:
-                one[indices if isinstance(indices, slice) else list(indices)] = True
-            except IndexError:
-                raise InputError(
-                    f"edit: {site.name} has {x.shape[axis]} {what}, not {max(indices)}; count from 0"
-                ) from None
+            n = len(one)
+            for i in () if isinstance(indices, slice) else indices:
+                if not -n <= i < n:
+                    raise InputError(f"edit: {site.name} has {n} {what}, not {i}; count from 0")
+            one[indices if isinstance(indices, slice) else list(indices)] = True
             chosen = chosen & one.view([-1 if i == axis else 1 for i in range(x.dim())])
         return chosen
 
@@ -160,14 +161,17 @@ def exclude(experts: Sequence[int]) -> Edit:
         if not isinstance(site.module, Router) or max(experts) >= x.shape[-1]:
             raise InputError(f"exclude: {site.name} ranks no experts {list(experts)}; choose `router.ranked`")
         x = x.index_fill(-1, torch.tensor(list(experts), device=x.device), -torch.inf)
-        left = (x[0] != -torch.inf).view(site.module.rule.n_groups, -1).sum(1).sort().values
-        if (fewest := int(left[: site.module.rule.n_active_groups].sum())) < site.module.n_active:
-            raise InputError(
-                f"exclude: {site.name}: {fewest} experts may be left, of which {site.module.n_active} work"
-            )
+        check_experts(site.name, x[0], site.module.rule, site.module.n_active)
         return x
 
     return edit
+
+
+def check_experts(name: str, ranked: Float[Tensor, " E"], router: spec.Router, n_active: int) -> None:
+    """Raise InputError where too few experts are not at -inf, in the groups where fewest are left."""
+    left = (ranked != -torch.inf).view(router.n_groups, -1).sum(1).sort().values
+    if (fewest := int(left[: router.n_active_groups].sum())) < n_active:
+        raise InputError(f"{name}: {fewest} experts may be left to choose {n_active} from; leave more in")
 
 
 def knock_out(
@@ -320,7 +324,7 @@ def _owner(name: str, paths: Mapping[str, nn.Module]) -> str:
     return path
 
 
-def _as_edit(given: Edit | Callable[[Tensor], Tensor]) -> Edit:
+def _as_edit(given: Callable[..., Tensor | None]) -> Edit:
     """What takes a tensor and its site, as it is; a function of the tensor alone (defaults do not count), wrapped."""
     try:
         parameters = inspect.signature(given).parameters.values()

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import EncoderDecoder, Stack, Transformer
 from cutaway.tap import listening
-from cutaway.tracing.lens import speaking
 from cutaway.tracing.patching import Question, chunks
 from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.record import record
+from cutaway.tracing.stacks import token_head
 from cutaway.tracing.tables import Table
 
 TOKENS = 128
@@ -83,13 +83,9 @@ def integrated_gradients(
     >>> tuple(found.values.shape), abs(found.gap) <= 0.05 * abs(found.top - found.base)
     ((3,), True)
     """
-    speaking(model)
+    token_head(model)
     alone(prompt)
-    taps = ["encoder.embedding.tokens", "decoder.embedding.tokens"]
-    taps = taps if isinstance(model, EncoderDecoder) else ["embedding.tokens"]
-    with torch.no_grad(), record(model, *taps) as run:
-        question.of(model, prompt)
-    ends = {name: run[name] for name in taps}
+    ends = _embedded(model, prompt)
     path = _Path(model, prompt, question, _starts(model, prompt, baseline, ends), ends)
     cuts = [i / 4 for i in range(5)]
     heights = path.heights(cuts)
@@ -180,12 +176,24 @@ def _starts(model: Transformer, prompt: Prompt, baseline: Baseline, ends: dict[s
     if baseline == "zero":
         return {name: torch.zeros_like(x) for name, x in ends.items()}
     if baseline == "mean":
-        means = {name: model.get_submodule(name.removesuffix(".tokens")).table.weight.mean(0) for name in ends}
-        return {name: means[name].detach().expand_as(x) for name, x in ends.items()}
+        stacks = _stacks(model)
+        return {name: stacks[name].embedding.table.weight.detach().mean(0).expand_as(x) for name, x in ends.items()}
     filled = replace(
         prompt, ids=torch.full_like(prompt.ids, baseline),
         source=None if prompt.source is None else torch.full_like(prompt.source, baseline),
     )  # fmt: skip
-    with torch.no_grad(), record(model, *ends) as run:
-        filled.run(model)
-    return {name: run[name] for name in ends}
+    return _embedded(model, filled)
+
+
+def _embedded(model: Transformer, prompt: Prompt) -> dict[str, Tensor]:
+    """The rows of the table, at each tap."""
+    with torch.no_grad(), record(model, *_stacks(model)) as run:
+        prompt.run(model)
+    return dict(run.items())
+
+
+def _stacks(model: Transformer) -> dict[str, Stack]:
+    """The stacks by the tap of what they read."""
+    if isinstance(model, EncoderDecoder):
+        return {"encoder.embedding.tokens": model.encoder, "decoder.embedding.tokens": model.decoder}
+    return {"embedding.tokens": model}

@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Stack, Transformer
-from cutaway.tracing.lens import stack_of
 from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.record import record
+from cutaway.tracing.stacks import check_layer, stack_of
 from cutaway.tracing.tables import Grid, Table
 
 KINDS = ("previous", "duplicate", "induction", "first")
 Where = Literal["self", "cross", "encoder"]
 
 
-def stack_where(model: nn.Module, where: Where) -> tuple[Stack, str, str]:
+def stack_where(model: Transformer, where: Where) -> tuple[Stack, str, str]:
     """The stack, what its taps begin with, and the attention's name in a block. Raises InputError where it has none."""
     if where == "self":
         return *stack_of(model), "attn"
     if not isinstance(model, EncoderDecoder):
         raise InputError(f"attention: the model has one stack and no {where} attention; leave that away")
-    return (model.encoder, "encoder.", "attn") if where == "encoder" else (model.decoder, "decoder.", "cross")
+    return *stack_of(model, where == "encoder"), "cross" if where == "cross" else "attn"
 
 
 def attention(model: Transformer, prompt: Prompt, layer: int = 0, head: int = 0, where: Where = "self") -> Grid:
@@ -36,8 +36,7 @@ def attention(model: Transformer, prompt: Prompt, layer: int = 0, head: int = 0,
     """
     alone(prompt)
     stack, prefix, part = stack_where(model, where)
-    if not 0 <= layer < len(stack.blocks):
-        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+    check_layer(stack, layer)
     name = f"{prefix}blocks.{layer}.{part}.pattern"
     with torch.no_grad(), record(model, name) as run:
         prompt.run(model)
@@ -136,11 +135,3 @@ def rollout(weights: Float[Tensor, "L B N T S"]) -> Float[Tensor, "B T S"]:
     for layer in each[1:]:
         whole = layer @ whole
     return whole
-
-
-def copy_accuracy(model: nn.Module, ids: Int[Tensor, "B T"]) -> float:
-    """The share of tokens of the second half that the model finds likeliest: ids are random tokens said twice."""
-    n = ids.shape[1] // 2
-    with torch.no_grad():
-        guesses = model(ids)[:, n:-1].argmax(-1)
-    return float((guesses == ids[:, n + 1 :]).float().mean())

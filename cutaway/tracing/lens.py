@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder
-from cutaway.models.stack import Stack
+from cutaway.models import Transformer
 from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import Recording, record
+from cutaway.tracing.stacks import stack_of, token_head
 from cutaway.tracing.tables import Grid, Table
 
 Translate = Callable[[int, Tensor], Tensor]
@@ -56,7 +57,7 @@ class Lens:
 
 
 def logit_lens(
-    model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING, translate: Translate = lambda depth, x: x
+    model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING, translate: Translate = lambda depth, x: x
 ) -> Lens:
     """softmax(head(final_norm(stream))) after the embedding and after each block, of one text.
 
@@ -69,7 +70,7 @@ def logit_lens(
     >>> logit_lens(model, torch.tensor([[1, 2, 3]])).depths
     ('embedded', 'blocks.0', 'blocks.1')
     """
-    speaking(model)
+    head = token_head(model)
     if len(ids) != 1:
         raise InputError(f"lens: {len(ids)} rows; give one text")
     side, prefix = stack_of(model)
@@ -78,23 +79,23 @@ def logit_lens(
         states = [run[name] for name in run.names]
         step = side.begin(ids, given, None)
         states = [translate(depth, state) for depth, state in enumerate(states)]
-        logits = [model.head(normed(side.final_norm, state), step) for state in states]
+        logits = [head(normed(side.final_norm, state), step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))
 
 
-def token_losses(model: nn.Module, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
-    """-log p of each token but the first, in nats, given those before it.
+def token_losses(model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
+    """-log p of each token but the first, in nats, given those before it; none of a text of one token.
 
-    Raises InputError for a model that does not predict the next token, and for a text of one.
+    Raises InputError for a model that does not predict the next token.
     """
     if not isinstance(model.spec.head, spec.LanguageHead):
         raise InputError(f"loss: this needs a model of the next token; the model's head is {model.spec.head.kind!r}")
     if ids.shape[1] < 2:
-        raise InputError("loss: one token alone has none; give a text of at least two")
+        return torch.empty(0, dtype=torch.float64)
     with torch.no_grad():
         logits = model(ids, given)[0, :-1].double()
-    return torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
+    return F.cross_entropy(logits, ids[0, 1:], reduction="none")
 
 
 def stream_sizes(run: Recording) -> Table:
@@ -120,14 +121,3 @@ def _branch(name: str) -> tuple[str, str, str]:
     """`blocks.3.attn.update` in its block and its branch."""
     path = name.removesuffix(".update")
     return path.rpartition(".") if path != name else (name, "", "")
-
-
-def speaking(model: nn.Module) -> None:
-    """Raise InputError unless the model gives logits of tokens."""
-    if not isinstance(model.spec.head, (spec.LanguageHead, spec.MaskedHead)):
-        raise InputError(f"this needs logits of tokens; the model's head is {model.spec.head.kind!r}")
-
-
-def stack_of(model: nn.Module) -> tuple[Stack, str]:
-    """The stack that the head reads, and what its taps' names begin with."""
-    return (model.decoder, "decoder.") if isinstance(model, EncoderDecoder) else (model, "")

@@ -14,6 +14,7 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.tap import listening
+from cutaway.tracing.stacks import check_layer, stack_of
 from cutaway.tracing.tables import Table
 
 BEFORE, AFTER = 8, 4
@@ -68,9 +69,8 @@ def top_activations(
 
     Raises InputError for a layer or neuron that is not there, a layer of experts, and a text without tokens.
     """
-    stack, prefix = (model.encoder, "encoder.") if isinstance(model, EncoderDecoder) else (model, "")
-    if not 0 <= layer < len(stack.blocks):
-        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+    stack, prefix = stack_of(model, isinstance(model, EncoderDecoder))
+    check_layer(stack, layer)
     tap, largest = f"{prefix}blocks.{layer}.ffn.hidden", list[tuple[tuple[float, int], int, Hit]]()
     total, positive, n, low, high, ties = 0.0, 0, 0, float("inf"), -float("inf"), count()
     for window in windows:

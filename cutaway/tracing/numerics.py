@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from cutaway.models import Transformer
 from cutaway.tap import listening
 from cutaway.tracing.names import kind_of
 from cutaway.tracing.prompt import Prompt
@@ -132,7 +133,7 @@ def watch(model: nn.Module) -> Iterator[Numerics]:
         yield found
 
 
-Variant = Callable[[nn.Module], nn.Module]
+Variant = Callable[[Transformer], Transformer]
 """Makes of a model another with the same taps: its weights rounded, packed, or in any other way nearly the same."""
 
 
@@ -175,7 +176,7 @@ class Errors:
         return Table(title, ("after", *errors), rows, note, tuple(range(1, len(errors) + 1)), "lines")
 
 
-def errors(model: nn.Module, prompt: Prompt, variants: Mapping[str, Variant] = ROUNDED) -> Errors:
+def errors(model: Transformer, prompt: Prompt, variants: Mapping[str, Variant] = ROUNDED) -> Errors:
     """How far variants of a model are from what it computes in float64 with the same weights.
 
     A variant is made, measured twice and dropped before the next: with its own stream, and with the exact one before
@@ -203,7 +204,7 @@ def errors(model: nn.Module, prompt: Prompt, variants: Mapping[str, Variant] = R
     return Errors(tuple(shown), whole, alone, same)
 
 
-def _states(model: nn.Module, prompt: Prompt, exact: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def _states(model: Transformer, prompt: Prompt, exact: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """The streams in float64, in the order of the pass; with `exact` each block reads that one."""
     kept: dict[str, Tensor] = {}
 

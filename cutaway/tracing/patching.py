@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import Transformer
 from cutaway.tap import listening
-from cutaway.tracing.lens import speaking, stack_of
 from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.record import Recording, record
+from cutaway.tracing.stacks import stack_of, token_head
 from cutaway.tracing.tables import Grid
 
 T = TypeVar("T")
@@ -81,43 +81,71 @@ class Sweep:
         return Grid(self.title, self.rows, self.columns, self.effects, self.axes, note)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """A clean and a corrupted run: what each held at some taps, and its answer."""
+
+    clean: Recording
+    corrupted: Recording
+    top: float
+    low: float
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, tap: str) -> Runs:
+        """Raises InputError for prompts that cannot be compared, and answers that are alike."""
+        comparable(model, clean, corrupted)
+        with record(model, tap) as held:
+            top = float(question.of(model, clean))
+        with record(model, tap) as base:
+            low = float(question.of(model, corrupted))
+        if abs(top - low) < 1e-6 * max(abs(top), abs(low), 1.0):  # then an effect has no unit
+            raise InputError(
+                f"patch: the logit difference is {top:.4f} on both prompts, so nothing can be brought back; choose "
+                "prompts or answers that the model tells apart"
+            )
+        return cls(held, base, top, low)
+
+    def sweep(
+        self, title: str, names: Sequence[str], answers: Callable[[Sequence[Place]], Tensor],
+        tokens: tuple[str, ...] = (),
+    ) -> Sweep:  # fmt: skip
+        """A row a tap, a column an entry of its first axis but the batch's: tokens, else heads.
+
+        `answers` tells that of each place alone.
+        """
+        widths = [self.clean[name].shape[1] if name in self.clean else 0 for name in names]
+        places = [Place(name, (i,)) for name, width in zip(names, widths, strict=True) for i in range(width)]
+        if not places:
+            raise InputError(f"{title}: there is no such place; choose another receiver")
+        cells = [(names.index(place.tap), *place.index) for place in places]
+        effects = torch.full((len(names), max(widths)), torch.nan, dtype=torch.float64)
+        effects[tuple(torch.tensor(cells).T)] = (answers(places) - self.low) / (self.top - self.low)
+        rows, heads = tuple(map(str, range(len(names)))), tuple(map(str, range(max(widths))))
+        axes = ("layer", "token" if tokens else "head")
+        return Sweep(title, rows, tokens or heads, axes, effects, self.top, self.low)
+
+
 def patch_sweep(
     model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, what: What = "stream",
-    side: Literal["", "encoder"] = "",
+    encoder: bool = False,
 ) -> Sweep:  # fmt: skip
     """Patch each place of a kind in turn from the clean run into the corrupted one.
 
     `stream` (before each block), `attn`, `cross` and `ffn` (what the branch adds): layer by position. `head`: what each
-    head of self-attention gives at all positions, layer by head. `side`: "encoder" patches that of an
-    encoder-decoder.
+    head of self-attention gives at all positions, layer by head. `encoder`: of the encoder of an encoder-decoder.
 
     Raises InputError for prompts of unequal length, runs that the question does not tell apart, and models without
     logits of tokens.
     """
-    comparable(model, clean, corrupted)
-    stack, prefix = (model.encoder, "encoder.") if _in_encoder(model, side) else stack_of(model)
+    stack, prefix = stack_of(model, encoder)
     tap = {"stream": "resid_pre", "head": "attn.z"}.get(what, f"{what}.update")
+    runs = Runs.of(model, clean, corrupted, question, f"{prefix}blocks.*.{tap}")
+    words, base = (clean.source_words, corrupted.source_words) if encoder else (clean.words, corrupted.words)
+    tokens = tuple(a if a == b else f"{a}/{b}" for a, b in zip(words, base, strict=True)) if what != "head" else ()
     names = [f"{prefix}blocks.{i}.{tap}" for i in range(len(stack.blocks))]
-    pattern = f"{prefix}blocks.*.{tap}"
-    with torch.no_grad(), record(model, pattern) as held:
-        start = float(question.of(model, clean))
-    with torch.no_grad():
-        end = float(question.of(model, corrupted))
-    told_apart(start, end)
-    words, base = (clean.source_words, corrupted.source_words) if side else (clean.words, corrupted.words)
-    widths = [held[name].shape[1] if name in held else 0 for name in names]
-    cells = [(row, column) for row, width in enumerate(widths) for column in range(width)]
-    places = [Place(names[row], (column,)) for row, column in cells]
-    found = patched(model, corrupted, question, places, held)
-    columns = (
-        tuple(map(str, range(max(widths)))) if what == "head"
-        else tuple(a if a == b else f"{a}/{b}" for a, b in zip(words, base, strict=True))
-    )  # fmt: skip
-    effects = torch.full((len(names), max(widths)), torch.nan, dtype=torch.float64)
-    effects[tuple(torch.tensor(cells).T)] = (found - end) / (start - end)
-    axes = ("layer", "head" if what == "head" else "token")
     title = f"Patching {prefix}{tap} from clean into corrupted"
-    return Sweep(title, tuple(map(str, range(len(names)))), columns, axes, effects, start, end)
+    return runs.sweep(title, names, lambda places: patched(model, corrupted, question, places, runs.clean), tokens)
 
 
 @torch.no_grad()
@@ -151,18 +179,9 @@ def chunks(items: Sequence[T], prompt: Prompt, n_tokens: int = TOKENS) -> list[S
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def told_apart(clean: float, corrupted: float) -> None:
-    """Raise InputError where the two runs answer alike: an effect has no unit then."""
-    if abs(clean - corrupted) < 1e-6 * max(abs(clean), abs(corrupted), 1.0):
-        raise InputError(
-            f"patch: the logit difference is {clean:.4f} on both prompts, so nothing can be brought back; "
-            "choose prompts or answers that the model tells apart"
-        )
-
-
 def comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
     """Raise InputError unless the model has logits of tokens, and the prompts equally many tokens."""
-    speaking(model)
+    token_head(model)
     for prompt in (clean, corrupted):
         alone(prompt)
     pairs: list[tuple[str, Callable[[Prompt], Tensor | None]]] = [
@@ -176,9 +195,3 @@ def comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
                 f"patch: the clean {what}prompt has {a.shape[1]} tokens, the corrupted one {b.shape[1]}; give texts of "
                 "equally many, so that positions correspond"
             )
-
-
-def _in_encoder(model: Transformer, side: str) -> bool:
-    if side and not isinstance(model, EncoderDecoder):
-        raise InputError("side: only an encoder-decoder has an encoder beside its decoder; leave it away")
-    return bool(side)

@@ -15,10 +15,10 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.tap import listening
-from cutaway.tracing.lens import stack_of
-from cutaway.tracing.patching import Question, Sweep, chunks, comparable, told_apart
+from cutaway.tracing.patching import Place, Question, Runs, Sweep, chunks
 from cutaway.tracing.prompt import Prompt
-from cutaway.tracing.record import Recording, record
+from cutaway.tracing.record import record
+from cutaway.tracing.stacks import stack_of
 
 
 @dataclass(frozen=True)
@@ -72,59 +72,49 @@ def path_sweep(
 
     Raises InputError as `patch_sweep`, and for a receiver that the model does not have.
     """
-    comparable(model, clean, corrupted)
     stack, prefix = stack_of(model)
     n_layers = len(stack.blocks)
     if to.layer is not None and not 0 < to.layer < n_layers:
         raise InputError(f"receiver: layer {to.layer}: no sender stands before it, or the layers end at {n_layers - 1}")
     outputs = f"{prefix}blocks.*.z"
-    with record(model, outputs) as sent:
-        start = float(question.of(model, clean))
-    with record(model, outputs) as held:
-        end = float(question.of(model, corrupted))
-    told_apart(start, end)
+    runs = Runs.of(model, clean, corrupted, question, outputs)
     names = [f"{prefix}blocks.{i}.attn.z" for i in range(n_layers if to.layer is None else to.layer)]
-    widths = [held[name].shape[1] if name in held else 0 for name in names]
-    senders = [(row, column) for row, width in enumerate(widths) for column in range(width)]
-    found = []
-    for chunk in chunks(senders, corrupted):
-        rows = [(names[layer], head) for layer, head in chunk]
-        found.append(_sent(model, corrupted, question, to, _Runs(rows, sent, held, outputs, prefix)))
-    effects = torch.full((len(names), max(widths)), torch.nan, dtype=torch.float64)
-    effects[tuple(torch.tensor(senders).T)] = (torch.cat(found) - end) / (start - end)
-    labels = tuple(map(str, range(len(names)))), tuple(map(str, range(max(widths))))
-    return Sweep(f"Direct paths from each head to {to}", *labels, ("layer", "head"), effects, start, end)
+
+    def answers(places: Sequence[Place]) -> Tensor:
+        parts = [_Senders(each, runs, outputs, prefix) for each in chunks(places, corrupted)]
+        return torch.cat([_sent(model, corrupted, question, to, senders) for senders in parts])
+
+    return runs.sweep(f"Direct paths from each head to {to}", names, answers)
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """The sender of each row of a batch, and what heads gave in both runs."""
+class _Senders:
+    """The sender of each row of a batch."""
 
-    senders: Sequence[tuple[str, int]]
-    sent: Recording
-    held: Recording
+    places: Sequence[Place]
+    runs: Runs
     outputs: str
     prefix: str
 
     def give(self, name: str, x: Tensor) -> Tensor:
         """Every head as it was in the corrupted run, but each row's sender as in the clean one."""
-        x = self.held[name].expand_as(x).clone()
-        for row, (tap, head) in enumerate(self.senders):
-            if tap == name:
-                x[row, head] = self.sent[name][0, head]
+        x = self.runs.corrupted[name].expand_as(x).clone()
+        for row, place in enumerate(self.places):
+            if place.tap == name:
+                x[row, *place.index] = self.runs.clean[name][0, *place.index]
         return x
 
 
-def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, runs: _Runs) -> Tensor:
-    batch = base.repeated(len(runs.senders))
+def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, senders: _Senders) -> Tensor:
+    batch = base.repeated(len(senders.places))
     if to.layer is None:
-        with listening(model, runs.give, runs.outputs):
+        with listening(model, senders.give, senders.outputs):
             return question.of(model, batch)
-    block = f"{runs.prefix}blocks.{to.layer}"
+    block = f"{senders.prefix}blocks.{to.layer}"
     tap = f"{block}.resid_pre" if to.head is None else f"{block}.attn.{to.side}"
-    with listening(model, runs.give, runs.outputs), record(model, tap) as reached:
+    with listening(model, senders.give, senders.outputs), record(model, tap) as reached:
         batch.run(model, last=True)
-    index = slice(None) if to.head is None else _head(reached[tap], f"{block}.attn.z", to, runs.held)
+    index = slice(None) if to.head is None else _head(reached[tap], senders.runs.corrupted[f"{block}.attn.z"], to)
 
     def receive(name: str, x: Tensor) -> Tensor:
         x = x.clone()
@@ -135,9 +125,9 @@ def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, ru
         return question.of(model, batch)
 
 
-def _head(received: Tensor, outputs: str, to: Receiver, held: Recording) -> int:
+def _head(received: Tensor, outputs: Tensor, to: Receiver) -> int:
     """The entry of the receiver's tensor: its own head, or the one of keys and values that its group shares."""
-    n_heads = held[outputs].shape[1]
+    n_heads = outputs.shape[1]
     assert to.head is not None
     if to.head >= n_heads:
         raise InputError(f"receiver: head {to.head}: layer {to.layer} has heads 0 to {n_heads - 1}")

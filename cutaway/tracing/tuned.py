@@ -14,8 +14,9 @@ from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING, Given
-from cutaway.tracing.lens import Lens, logit_lens, speaking
+from cutaway.tracing.lens import Lens, logit_lens
 from cutaway.tracing.record import record
+from cutaway.tracing.stacks import token_head
 from cutaway.tracing.tables import Table
 
 HELD = 0.2
@@ -80,7 +81,7 @@ def tune(
 
     Raises InputError for an encoder-decoder, a model without logits of tokens, and fewer than two windows.
     """
-    speaking(model)
+    token_head(model)
     if isinstance(model, EncoderDecoder):
         raise InputError("tuned lens: an encoder-decoder would need pairs of texts; use a model with one stack")
     n_held = max(round(HELD * len(windows)), 1)

@@ -161,7 +161,7 @@ def test_direct_paths_of_a_linear_end_add_up():
 def test_both_sides_of_an_encoder_decoder():
     model = drawn("t5-tiny")
     clean, corrupted = Prompt(A, torch.tensor([[4, 8, 15]])), Prompt(A, torch.tensor([[4, 16, 15]]))
-    last = patch_sweep(model, clean, corrupted, QUESTION, side="encoder")
+    last = patch_sweep(model, clean, corrupted, QUESTION, encoder=True)
     assert last.effects.shape == (2, 3)
     assert float(last.effects[0, 1]) == pytest.approx(1.0)  # the sources differ there alone
     assert float(last.effects[0, [0, 2]].abs().max()) < 1e-9
@@ -184,7 +184,7 @@ def test_a_masked_model_is_asked_at_its_mask():
         ({"question": Question(11, 9999)}, "ids 0 to 255"),
         ({"question": Question(11, 20, 5)}, "position 5"),
         ({"what": "cross"}, "cross.update: no tap"),
-        ({"side": "encoder"}, "only an encoder-decoder"),
+        ({"encoder": True}, "no encoder beside it"),
         ({"clean": Prompt(A, A)}, "no encoder"),
         ({"clean": Prompt(torch.cat((A, A)))}, "2 rows"),
     ],

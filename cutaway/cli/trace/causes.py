@@ -53,9 +53,8 @@ def patch(
     question = Question(
         subject.token("--right", right), subject.token("--wrong", wrong), subject.position(position, first)
     )
-    side = "encoder" if encoder else ""
     with busy("patching"):
-        sweep = patch_sweep(subject.loaded.model, first, second, question, what, side)
+        sweep = patch_sweep(subject.loaded.model, first, second, question, what, encoder)
     subject.tell("Activation patching", [sweep.grid()], out, f"{clean!r} into {corrupted!r}; {right!r} over {wrong!r}")
 
 
@@ -105,12 +104,12 @@ def gradients(
 
     from cutaway.cli.output import busy
     from cutaway.tracing.gradients import integrated_gradients
-    from cutaway.tracing.lens import speaking
     from cutaway.tracing.patching import Question
+    from cutaway.tracing.stacks import token_head
 
     subject = Subject.of(model, reading)
     prompt, loaded = subject.prompt(text), subject.loaded.model
-    speaking(loaded)
+    token_head(loaded)
     at = subject.position(position, prompt)
     with torch.no_grad():
         right = subject.token("--token", token) if token else int(prompt.run(loaded)[0, at].argmax())

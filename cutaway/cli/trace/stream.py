@@ -74,6 +74,8 @@ def loss(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = O
     else:
         losses = token_losses(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
         names = list(prompt.words[1:])
+    if not names:
+        raise InputError(f"{text!r}: no token of it can be predicted; give a text of at least two")
     rows = list(zip(names, losses.tolist(), strict=True))
     note = f"mean {sum(losses.tolist()) / max(len(rows), 1):.3f}"
     subject.tell("Loss by token", [Table("Loss of each token", ("token", "nats"), rows, note, (1,), "bars")], out,

@@ -1,0 +1,76 @@
+"""A model's stacks, blocks and branches, as what looks inside asks for them."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Stack, Transformer
+from cutaway.parts.attention import Cross, MultiHead
+from cutaway.parts.block import Block
+from cutaway.parts.feedforward import Dense, Gated
+from cutaway.parts.head import TokenHead
+from cutaway.parts.latent_attention import Latent
+from cutaway.parts.norms import LayerNorm, RMSNorm
+from cutaway.parts.residual import Stage, scale_of
+
+
+def token_head(model: Transformer) -> TokenHead:
+    """The head that gives logits of tokens; raises InputError for another."""
+    if not isinstance(model.head, TokenHead):
+        raise InputError(f"this needs logits of tokens; the model's head is {model.spec.head.kind!r}")
+    return model.head
+
+
+def stack_of(model: Transformer, encoder: bool = False) -> tuple[Stack, str]:
+    """The stack that the head reads, or the encoder beside it, and what its taps' names begin with.
+
+    Raises InputError for the encoder of a model of one stack.
+    """
+    if isinstance(model, EncoderDecoder):
+        return (model.encoder, "encoder.") if encoder else (model.decoder, "decoder.")
+    if encoder:
+        raise InputError("encoder: the model has one stack, and no encoder beside it; leave that away")
+    return model, ""
+
+
+def blocks_of(stack: Stack) -> list[Block]:
+    return [block for block in stack.blocks if isinstance(block, Block)]
+
+
+def check_layer(stack: Stack, layer: int) -> None:
+    """Raise InputError for a layer that is not there."""
+    if not 0 <= layer < len(stack.blocks):
+        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+
+
+def factor_of(stage: Stage, part: nn.Module) -> Tensor | float:
+    """What a branch's update is multiplied by: a learned scale, else the stage's number."""
+    learned = scale_of(part)
+    return stage.scale if learned is None else learned
+
+
+def writing(part: nn.Module) -> Float[Tensor, "N V D"]:
+    """What each head of an attention, or each neuron (V is 1) of a feed-forward network, writes of its output."""
+    if isinstance(part, (Dense, Gated)):
+        return part.down_proj.weight.T[:, None]
+    assert isinstance(part, (MultiHead, Latent, Cross))
+    return part.o_proj.weight.T.unflatten(0, (part.n_heads, -1))
+
+
+class Held:
+    """A norm as the linear map that it is once the scale of its input is known, shift aside; x itself without one."""
+
+    def __init__(self, norm: nn.Module | None, scale: Tensor | None) -> None:
+        self.norm, self.scale = norm, scale
+
+    def __call__(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        if self.norm is None or self.scale is None:
+            return x
+        assert isinstance(self.norm, (LayerNorm, RMSNorm))
+        x = (x - x.mean(-1, keepdim=True) if isinstance(self.norm, LayerNorm) else x) / self.scale
+        if self.norm.weight is None:
+            return x
+        plus = 1.0 if isinstance(self.norm, RMSNorm) and self.norm.one_plus else 0.0
+        return x * (self.norm.weight + plus)
