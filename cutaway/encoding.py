@@ -14,8 +14,8 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Stack, Transformer
-from cutaway.models.inputs import padded
 from cutaway.parts.head import pool
+from cutaway.parts.inputs import padded
 from cutaway.parts.step import Given, Memory
 
 __all__ = ["Rows", "classes", "masked", "names", "outputs", "probabilities", "pseudo_losses", "vectors"]
@@ -54,7 +54,7 @@ def vectors(
     for index, ids, given in _batches(model, rows):
         stack = _stack(model)
         step = stack.begin(ids, given, None)
-        out[index] = pool(stack.run(step, given), record, step)
+        out[index] = pool(stack.run(ids, step), record, step)
     return F.normalize(out, dim=-1) if normalise else out
 
 
@@ -148,7 +148,7 @@ def _batches(model: Transformer, rows: Rows) -> Iterator[tuple[list[int], Tensor
     order = sorted(range(len(rows.ids)), key=lambda place: len(rows.ids[place]))
     for start in range(0, len(order), SIZE):
         index = order[start : start + SIZE]
-        ids, mask = padded([rows.ids[place] for place in index], stack.pad_id, device, side="right")
+        ids, mask = padded([rows.ids[place] for place in index], stack.embedding.pad_id, device, side="right")
         types = None if rows.types is None else padded([rows.types[place] for place in index], 0, device, "right")[0]
         yield index, ids, Given(mask=mask, types=types)
 

@@ -56,7 +56,7 @@ def embed(model: cutaway.Loaded, step: Step) -> Tensor:
     title(3, "ids to vectors")
     embedding = model.model.embedding
     shape("table", embedding.table.weight, "a row for each token of the vocabulary")
-    x = embedding(step.ids, step, types=None)
+    x = embedding(step.ids, step)
     shape("x", x, "the stream: a vector a token")
     return x
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.generation.loop import generate
 from cutaway.models import Transformer
-from cutaway.models.noise import noise
+from cutaway.models.example import example
 
 NEW = 16
 
@@ -37,11 +37,8 @@ def _seconds(model: Transformer, read: Tensor) -> float:
 def measure_speed(model: Transformer, tokens: int) -> Speed:
     """One row of `tokens` ids (or one image) read by a model, and NEW tokens written after all but NEW of them."""
     record = model.spec
-    if isinstance(record, spec.ImageEncoder):
-        return Speed(tokens / _seconds(model, noise(record.embedding)), None, tokens)
-    ids = torch.arange(tokens)[None] % spec.last_stack(record).vocab_size
-    writes = isinstance(record.head, spec.LanguageHead)
-    if not writes:
+    ids = example(record, tokens)
+    if not isinstance(record.head, spec.LanguageHead):
         return Speed(tokens / _seconds(model, ids), None, tokens)
     n_prompt = max(tokens - NEW, 1)
     options = spec.Generation(max_tokens=min(NEW, tokens), start_id=0)

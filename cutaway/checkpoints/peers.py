@@ -15,25 +15,24 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints.opened import Opened
 from cutaway.checkpoints.parity import Peer
-from cutaway.models.noise import noise
 
 
-def ask_peers(opened: Opened, ids: list[int], logits: Tensor) -> list[Peer]:
-    """What each installed peer that reads this format makes of the ids, or of an image of noise."""
+def ask_peers(opened: Opened, read: Tensor, logits: Tensor) -> list[Peer]:
+    """What each installed peer that reads this format makes of the same ids [1 T] or image [1 C H W]."""
     if opened.format == "hf" and importlib.util.find_spec("transformers"):
-        return [_asked("transformers", _transformers, opened, ids, logits)]
+        return [_asked("transformers", _transformers, opened, read, logits)]
     if opened.format == "gguf" and importlib.util.find_spec("llama_cpp"):
-        return [_asked("llama_cpp_python", _llama_cpp, opened, ids, logits)]
+        return [_asked("llama_cpp_python", _llama_cpp, opened, read, logits)]
     return []
 
 
-def _asked(package: str, ask: Any, opened: Opened, ids: list[int], logits: Tensor) -> Peer:
+def _asked(package: str, ask: Any, opened: Opened, read: Tensor, logits: Tensor) -> Peer:
     name = f"{package} {importlib.metadata.version(package)}"
     needed = 4 * sum(np.prod(shape, dtype=float) for shape in opened.shapes.values())
     if (free := _free_memory()) is not None and needed > 0.8 * free:
         return Peer(name, f"not asked: it would need {needed / 1e9:.1f} GB, of which {free / 1e9:.1f} are free")
     try:
-        theirs = np.asarray(ask(opened, ids), np.float64)
+        theirs = np.asarray(ask(opened, read), np.float64)
     except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and that is no fault of the checkpoint
         return Peer(name, f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
     ours = logits.double().numpy().reshape(-1, logits.shape[-1])
@@ -63,22 +62,21 @@ def open_transformers(path: Path, dtype: torch.dtype = torch.float32, **options:
         transformers.utils.logging.set_verbosity(verbosity)
 
 
-def _transformers(opened: Opened, ids: list[int]) -> Any:
+def _transformers(opened: Opened, read: Tensor) -> Any:
     """Logits, or what the class of the folder gives."""
     model = open_transformers(opened.path)
-    given = {"input_ids": torch.tensor([ids])}
-    if isinstance(opened.record, spec.ImageEncoder):
-        given = {"pixel_values": noise(opened.record.embedding)}
+    given = {model.main_input_name: read}
     if isinstance(opened.record, spec.EncoderDecoder):
-        given["decoder_input_ids"] = given["input_ids"]
+        given["decoder_input_ids"] = read
     with torch.no_grad():
         out = model(**given)
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
 
 
-def _llama_cpp(opened: Opened, ids: list[int]) -> Any:
+def _llama_cpp(opened: Opened, read: Tensor) -> Any:
     import llama_cpp
 
+    ids = read[0].tolist()
     model = llama_cpp.Llama(
         str(opened.path), n_ctx=len(ids) + 8, n_batch=len(ids), logits_all=True, verbose=False,
         n_threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None,

@@ -15,7 +15,7 @@ from cutaway.checkpoints.parity import Layer, Parity, keep, marks
 from cutaway.checkpoints.peers import ask_peers
 from cutaway.errors import CheckpointError
 from cutaway.models import EncoderDecoder
-from cutaway.models.noise import noise
+from cutaway.models.example import example
 from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from cutaway.tap import listening
@@ -32,7 +32,7 @@ def verify(path: str | Path, with_peers: bool = True) -> Parity:
     Raises CheckpointError where the checkpoint cannot be read.
     """
     opened = open_checkpoint(path)
-    found, config = opened.match, opened.config
+    found, config, read = opened.match, opened.config, _read(opened)
     record = Parity(
         path=str(opened.path.resolve()),
         family=opened.label or opened.format,
@@ -42,43 +42,35 @@ def verify(path: str | Path, with_peers: bool = True) -> Parity:
         n_tensors=len(found.used),
         copies=[own for own, _ in found.copies],
         ignored_tensors=found.ignored,
-        ids=_ids(opened),
+        ids=[] if read.is_floating_point() else read[0].tolist(),
     )
     if config is not None:
         record.read = {key: value for key, value in config.used.items() if key not in config.ignored}
         record.assumed, record.ignored_keys = config.defaulted, config.ignored
-    logits = _measure(opened, record)
+    logits = _measure(opened, record, read)
     if with_peers:
-        record.peers = ask_peers(opened, record.ids, logits)
+        record.peers = ask_peers(opened, read, logits)
     keep(record)
     return record
 
 
-def _ids(opened: Opened) -> list[int]:
-    """A text where the checkpoint has a tokenizer that can be used, else numbers from all over the vocabulary.
-
-    None for a model that reads images.
-    """
-    if isinstance(opened.record, spec.ImageEncoder):
-        return []
+def _read(opened: Opened) -> torch.Tensor:
+    """The ids of a text where the checkpoint has a tokenizer that can be used, else the example for its spec."""
     stacks = list(spec.stacks(opened.record).values())
-    vocab_size = min(stack.vocab_size for stack in stacks)
     room = min([N_IDS, *(stack.context_length for stack in stacks if stack.context_length != "unlimited")])
     try:
         tokenizer = opened.tokenizer()
     except CheckpointError:
         tokenizer = None
-    ids = tokenizer.encode(TEXT) if tokenizer is not None else []
-    if not ids or max(ids) >= vocab_size:
-        ids = [int(i) for i in np.random.default_rng(0).integers(0, vocab_size, N_IDS)]
-    return ids[:room]
+    ids = [] if tokenizer is None else tokenizer.encode(TEXT)[:room]
+    if ids and max(ids) < min(stack.vocab_size for stack in stacks):
+        return torch.tensor([ids])
+    return example(opened.record, room)
 
 
-def _measure(opened: Opened, record: Parity) -> torch.Tensor:
+def _measure(opened: Opened, record: Parity, ids: torch.Tensor) -> torch.Tensor:
     """Fill in the layers; the logits of float32."""
-    ids, two = torch.tensor([record.ids]), isinstance(opened.record, spec.EncoderDecoder)
-    if isinstance(opened.record, spec.ImageEncoder):
-        ids = noise(opened.record.embedding)
+    two = isinstance(opened.record, spec.EncoderDecoder)
     of_source = reference.Given(source=ids.numpy()) if two else reference.NOTHING
     exact = reference.forward(opened.record, Float64(opened), ids.numpy(), of_source)
     model, states = by_layer(opened), {}

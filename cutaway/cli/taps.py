@@ -12,7 +12,7 @@ from cutaway import spec
 from cutaway.cli.models import spec_of
 from cutaway.cli.output import console, print_entry, print_json
 from cutaway.models import EncoderDecoder, build
-from cutaway.models.noise import noise
+from cutaway.models.example import example
 from cutaway.parts.step import Given
 from cutaway.spec.facts import spans
 from cutaway.tap import listening
@@ -43,13 +43,9 @@ def show_taps(name: str, as_json: bool) -> None:
 def shapes(record: spec.Model) -> dict[str, list[int]]:
     """Every tap by name with its shape, in the order of the pass. The weights are never filled: only shapes matter."""
     model, heard = build(record).to_empty(device="cpu").eval(), {}
-    end = record.head.eos_id if isinstance(record.head, (spec.ClassHead, spec.VectorHead)) else 0
-    ids = torch.full((1, TOKENS), end)
+    ids = example(record, TOKENS)
     with torch.no_grad(), listening(model, lambda tap, x: heard.update({tap: list(x.shape)})):
-        if isinstance(model, EncoderDecoder):
-            model(ids, Given(memory=model.encode(torch.zeros_like(ids))))
-        else:
-            model(noise(record.embedding) if isinstance(record, spec.ImageEncoder) else ids)
+        model(ids, Given(memory=model.encode(ids)) if isinstance(model, EncoderDecoder) else Given())
     return heard
 
 

@@ -20,10 +20,8 @@ def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
     """Raise InputError for a model that writes nothing, or options that do not fit it or each other."""
     if not isinstance(options, spec.Generation):
         raise InputError(f"options: a {type(options).__name__}; write spec.Generation(max_tokens=8)")
-    if isinstance(record, (spec.Encoder, spec.ImageEncoder)):
-        raise InputError("model: an encoder gives no next token; use a decoder, a prefix model or an encoder-decoder")
     if not isinstance(record.head, spec.LanguageHead):
-        raise InputError(f"model: its {record.head.kind} head gives no next token; it needs a language head")
+        raise InputError(f"model: its {record.head.kind} head gives no next token; use one with a language head")
     if options.n_beams > 1 and options.temperature > 0:
         raise InputError("n_beams: beams are not sampled; set temperature to 0 or n_beams to 1")
     if options.stop_strings and run.tokenizer is None:

@@ -15,7 +15,7 @@ from cutaway.generation.cache import Cache
 from cutaway.generation.result import Run
 from cutaway.generation.runner import Runner
 from cutaway.models import EncoderDecoder, Transformer
-from cutaway.models.inputs import padded
+from cutaway.parts.inputs import padded
 from cutaway.parts.step import Given, Memory
 
 
@@ -54,7 +54,7 @@ class Reader:
 
     def start(self) -> Float[Tensor, "B V"]:
         """Read every row from its beginning."""
-        ids, mask = padded(self.rows, self.stack.pad_id, self.device)
+        ids, mask = padded(self.rows, self.stack.embedding.pad_id, self.device)
         self.cache = None if self.kind is None else Cache(self.blocks, self.kind, self.capacity)
         size = ids.shape[1] if self.cache is None or self.prefix is not None else self.chunk
         lengths = torch.tensor([len(row) for row in self.rows], device=self.device) if self.by_length else None
@@ -95,5 +95,5 @@ class Reader:
 def encoded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Memory:
     """What the encoder makes of some sources; they are padded on the right, which moves not even counted columns."""
     device = model.encoder.embedding.table.weight.device
-    ids, mask = padded(sources, model.encoder.pad_id, device, side="right")
+    ids, mask = padded(sources, model.encoder.embedding.pad_id, device, side="right")
     return model.encode(ids, Given(mask=mask))

@@ -58,7 +58,7 @@ class Runner:
     def __call__(self, ids: Int[Tensor, "1 1"], given: Given, cache: Cache) -> Float[Tensor, "1 1 V"]:
         model = self.model
         step = model.begin(ids, given, cache)
-        x = model.embedding(ids, step, given.types).view(-1)  # D
+        x = model.embedding(ids, step).view(-1)  # D
         for index, branches in enumerate(self.blocks):
             layer = cache.layer(index)
             for branch in branches:

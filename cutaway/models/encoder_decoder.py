@@ -6,10 +6,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cutaway import spec
-from cutaway.models.inputs import check_memory
 from cutaway.models.shown import shown
 from cutaway.models.stack import Stack
 from cutaway.parts.build import build_head
+from cutaway.parts.inputs import check_memory
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import NOTHING, Given, Memory
 
@@ -26,13 +26,12 @@ class EncoderDecoder(nn.Module):
         self.encoder = Stack(record.encoder, record.d_model, record.dropout)
         shared = self.encoder.embedding.table if record.shared_embedding else None
         self.decoder = Stack(record.decoder, record.d_model, record.dropout, shared)
-        table = self.decoder.embedding.table
-        self.head = build_head(record.head, record.d_model, record.decoder.vocab_size, table)
+        self.head = build_head(record.head, record.d_model, self.decoder.embedding)
 
     def encode(self, source: Int[Tensor, "B S"], given: Given = NOTHING) -> Memory:
         """What the decoder looks at: the encoder's states and which of them are real."""
         step = self.encoder.begin(source, given, None)
-        return Memory(self.encoder.run(step, given), step.query.owners, step.query.plain)
+        return Memory(self.encoder.run(source, step), step.query.owners, step.query.plain)
 
     def forward(
         self, ids: Int[Tensor, "B T"], given: Given = NOTHING, cache: Cache | None = None, last: bool = False
@@ -40,7 +39,7 @@ class EncoderDecoder(nn.Module):
         """Logits of the target ids; `given.memory` is what `encode` returned, the rest speaks of the target."""
         step = self.decoder.begin(ids, given, cache)
         check_memory(given.memory, ids, self.spec.d_model)
-        h = self.decoder.run(step, given, cache)
+        h = self.decoder.run(ids, step, cache)
         rows = slice(-1, None) if last else slice(None)
         return self.head(h[:, rows], step.only(rows) if last else step)
 

@@ -19,19 +19,18 @@ class OneStack(Stack):
     def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.ImageEncoder) -> None:
         super().__init__(record, record.d_model, record.dropout)
         self.spec = record
-        table = None if isinstance(record, spec.ImageEncoder) else self.embedding.table
-        self.head = build_head(record.head, record.d_model, record.vocab_size, table)
+        self.head = build_head(record.head, record.d_model, self.embedding)
 
     def forward(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
         """Logits [B T V], classes or vectors of ids [B T] or images [B C H W]; with `last` of the last column alone."""
         step = self.begin(ids, given, cache)
-        h = self.run(step, given, cache)
+        h = self.run(ids, step, cache)
         rows = slice(-1, None) if last else slice(None)
         return self.head(h[:, rows], step.only(rows) if last else step)
 
     def hidden(self, ids: Tensor, given: Given = NOTHING) -> Float[Tensor, "B T D"]:
         """The states after the final norm."""
-        return self.run(self.begin(ids, given, None), given)
+        return self.run(ids, self.begin(ids, given, None))
 
     def __repr__(self) -> str:
         return str(shown(self, self.spec))

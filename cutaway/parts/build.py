@@ -156,15 +156,16 @@ def build_embedding(
     return TokenEmbedding(record, d_model, vocab_size, norm, dropout, shared)
 
 
-def build_head(record: Head, d_model: int, vocab_size: int, table: Table | None) -> nn.Module:
-    """The module of a head; a tied one reads `table`."""
+def build_head(record: Head, d_model: int, embedding: TokenEmbedding | PatchEmbedding) -> nn.Module:
+    """The module of a head; a tied one reads the embedding's table."""
     transform = build_transform(record.transform, d_model)
     match record:
         case spec.ClassHead():
             return ClassHead(record, d_model, transform)
         case spec.VectorHead():
             return VectorHead(record, transform, build_transform(record.pooler, d_model))
-    return TokenHead(record, d_model, vocab_size, transform, table if record.tied else None)
+    table = embedding.table if record.tied else None
+    return TokenHead(record, d_model, embedding.vocab_size, transform, table)
 
 
 def build_transform(record: object, d_model: int) -> Transform | None:

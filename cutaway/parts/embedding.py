@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.errors import InputError
+from cutaway.parts.inputs import check_ids, check_images
 from cutaway.parts.linear import Linear
 from cutaway.parts.norms import normed
 from cutaway.parts.step import Step
@@ -42,6 +44,8 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         width, inner = spec.table_width(record, d_model), spec.inner_width(record, d_model)
         self.record, self.width, self.dropout, self.norm = record, inner, dropout, norm
+        self.vocab_size, self.n_token_types = vocab_size, record.n_token_types
+        self.pad_id = counted_pad(record.positions)
         self.factor = math.sqrt(d_model) if record.factor == "sqrt_d_model" else record.factor
         self.tokens = Table(vocab_size, width) if shared is None else None
         self.shared = (shared,)
@@ -59,16 +63,21 @@ class TokenEmbedding(nn.Module):
         assert table is not None
         return table
 
-    def forward(self, ids: Int[Tensor, "B T"], step: Step, types: Tensor | None) -> Float[Tensor, "B T D"]:
+    def ids(self, ids: Any) -> Int[Tensor, "B T"]:
+        """The ids themselves; raises InputError for what is none of this vocabulary."""
+        check_ids(ids, self.vocab_size)
+        return ids
+
+    def forward(self, ids: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
         x = tap(self, "tokens", self.table(ids))
         if self.factor != 1.0:
             x = x * torch.tensor(self.factor, dtype=x.dtype)  # rounded to the model's dtype, as Gemma was trained
         if self.record.projection == "before_positions":
             x = self._projected(x)
         if self.types is not None:
-            x = x + self.types(torch.zeros_like(ids) if types is None else types)
+            x = x + self.types(torch.zeros_like(ids) if step.types is None else step.types)
         if not isinstance(self.record.positions, spec.NoPositions):
-            vectors = position_vectors(self.record.positions, self.positions, ids, step, self.width)
+            vectors = position_vectors(self.record.positions, self.positions, step, self.width)
             x = x + tap(self, "position", vectors.to(x.dtype))
         x = F.dropout(normed(self.norm, x), self.dropout, self.training)
         return self._projected(x) if self.record.projection == "after_norm" else x
@@ -83,6 +92,8 @@ class PatchEmbedding(nn.Module):
 
     (Dosovitskiy et al. 2020, arXiv:2010.11929.)
     """
+
+    vocab_size, n_token_types, pad_id = 0, 0, None
 
     def __init__(self, record: spec.PatchEmbedding, d_model: int, norm: nn.Module | None, dropout: float) -> None:
         super().__init__()
@@ -99,17 +110,17 @@ class PatchEmbedding(nn.Module):
     def table(self) -> Table:
         raise InputError("the model reads images, which have no table of ids; give it a tensor of images")
 
-    def ids(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B T"]:
-        """A 0 for each vector that the images become."""
-        return torch.zeros(len(images), self.record.n_tokens, dtype=torch.long, device=images.device)
+    def ids(self, images: Any) -> Int[Tensor, "B T"]:
+        """A 0 for each vector that the images become; raises InputError for what is no image of these sizes."""
+        check_images(images, self.record)
+        return torch.zeros(images.shape[0], self.record.n_tokens, dtype=torch.long, device=images.device)
 
-    def forward(self, ids: Int[Tensor, "B T"], step: Step, types: Tensor | None) -> Float[Tensor, "B T D"]:
-        assert step.images is not None
-        x = tap(self, "patches", self.patches(patches(step.images, self.record)))
+    def forward(self, images: Float[Tensor, "B C H W"], step: Step) -> Float[Tensor, "B T D"]:
+        x = tap(self, "patches", self.patches(patches(images.to(self.dtype), self.record)))
         if self.class_token is not None:
-            x = torch.cat((self.class_token.expand(len(x), 1, -1), x), 1)
+            x = torch.cat((self.class_token.expand(x.shape[0], 1, -1), x), 1)
         if not isinstance(self.record.positions, spec.NoPositions):
-            vectors = position_vectors(self.record.positions, self.positions, ids, step, self.width)
+            vectors = position_vectors(self.record.positions, self.positions, step, self.width)
             x = x + tap(self, "position", vectors.to(x.dtype))
         return F.dropout(normed(self.norm, x), self.dropout, self.training)
 
@@ -125,11 +136,17 @@ def position_table(record: spec.NoPositions | spec.Sinusoidal | spec.Learned, wi
     return Table(record.n_positions + record.offset, width) if isinstance(record, spec.Learned) else None
 
 
+def counted_pad(record: spec.NoPositions | spec.Sinusoidal | spec.Learned) -> int | None:
+    """The pad id where positions are counted from the ids."""
+    counted = None if isinstance(record, spec.NoPositions) else record.counted
+    return counted.pad_id if isinstance(counted, spec.FromIds) else None
+
+
 def position_vectors(
-    record: spec.Sinusoidal | spec.Learned, table: Table | None, ids: Tensor, step: Step, width: int
+    record: spec.Sinusoidal | spec.Learned, table: Table | None, step: Step, width: int
 ) -> Float[Tensor, "B T W"]:
     """A vector for each token's position; raises InputError where a text is longer than a learned table."""
-    row = position_rows(record, ids, step)
+    row = position_rows(record, step)
     if isinstance(record, spec.Sinusoidal):
         return sinusoids(record, row, width, step.dtype)
     assert table is not None
@@ -145,14 +162,14 @@ def position_vectors(
     return table(row)
 
 
-def position_rows(record: spec.Sinusoidal | spec.Learned, ids: Tensor, step: Step) -> Int[Tensor, "B T"]:
+def position_rows(record: spec.Sinusoidal | spec.Learned, step: Step) -> Int[Tensor, "B T"]:
     """Which row of the table each token takes, as `record.counted` says."""
     match record.counted:
         case spec.ByColumn():
             return step.columns + record.offset
         case spec.FromIds(pad_id=pad):
             assert step.counts is not None
-            return torch.where(ids != pad, step.counts + record.offset, pad)
+            return torch.where(step.ids != pad, step.counts + record.offset, pad)
     return step.positions + record.offset
 
 

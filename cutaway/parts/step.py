@@ -45,7 +45,7 @@ class Step:
 
     `lengths`: tokens of each row, or of each token's document, so far, this step's included. `columns`: where this
     step's tokens stand in the batch, or in their document. `counts`: ids other than the pad before each, for models
-    that count from them. `images` stand in for ids, which are then 0. `aux` collects load-balance losses where the
+    that count from them. `types`: token types. `aux` collects load-balance losses where the
     caller wants them.
     """
 
@@ -58,7 +58,7 @@ class Step:
     prefix: Int[Tensor, " B"] | None = None
     memory: Memory | None = None
     counts: Int[Tensor, "B T"] | None = None
-    images: Float[Tensor, "B C H W"] | None = None
+    types: Int[Tensor, "B T"] | None = None
     aux: list[Tensor] | None = None
     notes: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -156,6 +156,7 @@ def begin(
         prefix=given.prefix,
         memory=given.memory,
         counts=None if pad_id is None else _counts(ids, query, cache, pad_id),
+        types=given.types,
         aux=given.aux,
     )
 

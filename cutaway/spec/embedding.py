@@ -47,6 +47,11 @@ class PatchEmbedding(Record):
     norm: Norm = NoNorm()
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return self.n_channels, self.image_height, self.image_width
+
+    @property
     def n_tokens(self) -> int:
         """How many vectors an image becomes."""
         n_patches = (self.image_height // self.patch_height) * (self.image_width // self.patch_width)

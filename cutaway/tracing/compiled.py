@@ -9,16 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.models.inputs import check_ids
+from cutaway.models.example import example
 from cutaway.models.one_stack import OneStack
 from cutaway.tap import check_model, listening
 from cutaway.tracing.names import ours
 from cutaway.tracing.record import Recording, check_answered
-
-EXAMPLE = torch.ones(2, 4, dtype=torch.long)
-"""Traced once; both sizes are left open."""
 
 
 class CompiledRecording:
@@ -28,9 +24,9 @@ class CompiledRecording:
     all sizes of ids, but that a single row and a single token take one of their own. The compiler may fuse what lies
     between the taps, so last bits may differ from `record`.
     Weights stay the model's: what is loaded into it, or trained, is seen. Each ids [B, T] is a whole text: no cache, no
-    padding. `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
+    padding; images are read in float32. `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
 
-    Raises InputError for a model of two stacks or of images, and for a name that no tap has.
+    Raises InputError for a model of two stacks, and for a name that no tap has.
 
     >>> import torch, cutaway
     >>> from cutaway.tracing.compiled import CompiledRecording
@@ -43,17 +39,18 @@ class CompiledRecording:
 
     def __init__(self, model: nn.Module, *names: str, backend: str | Callable[..., Any] = "inductor") -> None:
         check_model(model)
-        if not isinstance(model, OneStack) or isinstance(model.spec, spec.ImageEncoder):
-            raise InputError(f"model: a {type(model).__name__}; a compiled recording is of one stack that reads ids")
-        self.model = model
-        sizes = {"ids": (torch.export.Dim.AUTO, torch.export.Dim.AUTO)}
-        traced = torch.export.export(_Heard(model, names), (EXAMPLE,), dynamic_shapes=sizes, strict=False)
+        if not isinstance(model, OneStack):
+            raise InputError(f"model: a {type(model).__name__}; a compiled recording is of one stack")
+        read = torch.cat([example(model.spec, 4)] * 2)
+        self.model, self.dtype = model, read.dtype
+        sizes = {"ids": (torch.export.Dim.AUTO,) * read.dim()}  # left open where the model takes others
+        traced = torch.export.export(_Heard(model, names), (read,), dynamic_shapes=sizes, strict=False)
         self.graph = torch.compile(traced.module(), fullgraph=True, dynamic=True, backend=backend)
 
     def __call__(self, ids: Int[Tensor, "B T"]) -> tuple[Float[Tensor, "B T V"], Recording]:
-        """Raises InputError for ids that do not fit the model."""
-        check_ids(ids, self.model.vocab_size)
-        out, taken = self.graph(ids)
+        """Raises InputError for ids, or images, that do not fit the model."""
+        self.model.embedding.ids(ids)
+        out, taken = self.graph(ids.to(self.dtype))
         run = Recording()
         run.taken = {name: [x] for name, x in taken.items()}
         return out, run

@@ -47,8 +47,8 @@ def test_trap_09_learned_positions_with_an_offset(shared):
     assert wrong(case, spec.Learned, n_positions=50, offset=0) > 0.1
 
 
-def _position(embedding, ids, step):
-    return position_vectors(embedding.record.positions, embedding.positions, ids, step, embedding.width)[0]
+def _position(embedding, step):
+    return position_vectors(embedding.record.positions, embedding.positions, step, embedding.width)[0]
 
 
 def test_trap_09_positions_come_from_the_ids_that_are_no_padding(shared):
@@ -58,15 +58,15 @@ def test_trap_09_positions_come_from_the_ids_that_are_no_padding(shared):
     seen = []
     for ids in (with_pad, without):
         step = case.model.begin(ids, Given(mask=torch.ones_like(ids)), None)
-        seen.append(_position(case.model.embedding, ids, step))
+        seen.append(_position(case.model.embedding, step))
     rows = case.model.embedding.positions.weight
     assert torch.equal(seen[0], rows[[2, 3, 1, 4]]) and torch.equal(seen[1], rows[[2, 3, 4]])
     model = open_checkpoint(shared / "cases" / "given" / "m2m_100-a" / "model").load().encoder
     step = model.begin(with_pad, Given(), None)
-    waves = _position(model.embedding, with_pad, step)
+    waves = _position(model.embedding, step)
     assert torch.equal(waves[2], torch.zeros_like(waves[2]))  # a pad has no position here
     step = model.begin(without, Given(), None)
-    assert torch.equal(waves[[0, 1, 3]], _position(model.embedding, without, step))
+    assert torch.equal(waves[[0, 1, 3]], _position(model.embedding, step))
 
 
 @pytest.mark.parametrize(("name", "length"), [("bert-a-mlm", 48), ("roberta-a-mlm", 48), ("distilbert-a-mlm", 48)])

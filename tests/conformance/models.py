@@ -32,8 +32,7 @@ def writing(record: spec.Model) -> spec.Decoder | spec.PrefixDecoder | spec.Enco
 
 def images_for(record: spec.PatchEmbedding, seed: int, n_images: int = 2) -> Tensor:
     """Random images, float64."""
-    sizes = (n_images, record.n_channels, record.image_height, record.image_width)
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn((n_images, *record.sizes), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def ids_for(n_tokens: int, vocab_size: int, seed: int, n_rows: int = 2) -> Tensor:

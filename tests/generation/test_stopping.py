@@ -222,7 +222,7 @@ def test_refused_by_name_before_any_work(message):
 
 def test_models_that_write_nothing_are_refused():
     encoder = spec.Encoder(**{**dict(plain()), "kind": "encoder", "head": spec.MaskedHead()})
-    with pytest.raises(InputError, match="an encoder gives no next token"):
+    with pytest.raises(InputError, match="masked head gives no next token"):
         generate(drawn(encoder), [1], spec.Generation(max_tokens=1))
     with pytest.raises(InputError, match="classes head gives no next token"):
         generate(drawn(plain().replace(head=spec.ClassHead(n_classes=2))), [1], spec.Generation(max_tokens=1))

@@ -8,8 +8,11 @@ import pytest
 import torch
 
 import cutaway
+from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.tracing.compiled import CompiledRecording
+from tests.conformance.alone import IMAGES
+from tests.conformance.models import drawn, images_for
 
 NAMES = ("blocks.*.resid_post", "blocks.0.attn.pattern", "hidden_states[0]")
 
@@ -40,6 +43,21 @@ def test_it_gives_what_record_gives_by_one_graph(name):
         assert got.names == wanted.names and len(got.names) == len(model.blocks) + 2
         assert all(torch.equal(got[tap], wanted[tap]) for tap in wanted.names)
     assert len(graphs) == 1
+
+
+@pytest.mark.slow
+def test_images():
+    model = drawn(spec.ImageEncoder(d_model=8, embedding=IMAGES["with class token"], layers=()))
+    run, images = (
+        CompiledRecording(model, "final", backend="eager"),
+        images_for(model.spec.embedding, 3, n_images=5).float(),
+    )
+    out, got = run(images)
+    with torch.no_grad(), cutaway.record(model, "final") as wanted:
+        assert torch.equal(out, model(images)) and torch.equal(got["final"], wanted["final"])
+    assert torch.equal(run(images.double())[0], out)
+    with pytest.raises(InputError, match="images: shape"):
+        run(images[:, :1])
 
 
 @pytest.mark.slow

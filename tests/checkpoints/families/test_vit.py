@@ -14,7 +14,6 @@ from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.verify import verify
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, CutawayError, InputError
-from cutaway.models.noise import noise
 from tests.checkpoints.families.tiny import peer, rewrite, tiny
 
 
@@ -28,8 +27,7 @@ def config(**changes):
 
 
 def images(record, n=3):
-    shape = (n, record.n_channels, record.image_height, record.image_width)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    return torch.randn((n, *record.sizes), generator=torch.Generator().manual_seed(1))
 
 
 def same_output(folder):
@@ -123,7 +121,7 @@ def test_classes_by_name_and_what_is_no_image(tmp_path):
     labels = {"0": "cat", "1": "dog", "2": "car"}
     folder = rewrite(tiny(ViTForImageClassification, config(num_labels=3), tmp_path), id2label=labels)
     loaded = cutaway.load(folder)
-    image = noise(loaded.spec.embedding)[0]
+    image = images(loaded.spec.embedding)[0]
     found = loaded.classify_image(image)
     want = loaded(image[None])[0].softmax(-1)
     assert [name for name, _ in found] == [labels[str(i)] for i in want.argsort(descending=True).tolist()]
@@ -131,7 +129,7 @@ def test_classes_by_name_and_what_is_no_image(tmp_path):
     for call in (loaded.embed, loaded.classify, loaded.generate):
         with pytest.raises(CutawayError, match="reads images, no texts"):
             call("a text")
-    with pytest.raises(CutawayError, match="an encoder gives no next token"):
+    with pytest.raises(CutawayError, match="classes head gives no next token"):
         cutaway.generate(loaded.model, [[1, 2]])
     with pytest.raises(CutawayError, match="give floating-point numbers of shape"):
         loaded(torch.tensor([[1, 2]]))

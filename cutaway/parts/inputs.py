@@ -35,11 +35,10 @@ def check_images(images: Any, record: spec.PatchEmbedding) -> None:
     """Images are [B, C, H, W] floating-point numbers of the sizes that the patches cut up."""
     if not isinstance(images, Tensor):
         raise InputError(f"images: a {type(images).__name__}; give a tensor of shape [images, channels, height, width]")
-    sizes = (record.n_channels, record.image_height, record.image_width)
-    if images.dim() != 4 or tuple(images.shape[1:]) != sizes or not images.is_floating_point():
+    if images.dim() != 4 or images.shape[1:] != record.sizes or not images.is_floating_point():
         raise InputError(
             f"images: shape {tuple(images.shape)} of {images.dtype}; give floating-point numbers of shape "
-            f"[images, {', '.join(map(str, sizes))}]"
+            f"[images, {', '.join(map(str, record.sizes))}]"
         )
 
 
