@@ -9,7 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.cli.numbers import NotNegativeIfGiven, Word
+from cutaway.cli.options import Checkpoint, Flag, Json, Model, NotNegativeIfGiven, Out, Set, Texts, Word
 from cutaway.errors import InputError, SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
@@ -19,19 +19,12 @@ app.command("cutaway.cli.learn:app", name="learn", help="Exercises: write the pa
 specs = cyclopts.App(name="spec", help="Check, print or count a model's description.")
 app.command(specs)
 
-Set = Annotated[
-    tuple[str, ...],
-    Parameter(name="--set", help="Change any field: --set n_layers=4.", negative="", show_default=False),
-]
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)]
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Texts = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 Losses = Annotated[str, Parameter(name="--text", show_default=False)]
 
 
 @app.command
 def run(
-    model: str = "smollm2", text: str = "The capital of France is", /, *,
+    model: Checkpoint = "smollm2", text: str = "The capital of France is", /, *,
     max_tokens: int = 24, greedy: Flag = False, temperature: float | None = None,
     top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
     repetition_penalty: float | None = None, stop: Texts = (), seed: int = 0,
@@ -43,7 +36,6 @@ def run(
     A model that writes no text says what it makes of one: guesses for mask tokens, classes, or a vector.
     The text is sent as it is. What is not given is as the checkpoint has it.
 
-    :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param text: the text to continue
     :param max_tokens: most new tokens
     :param greedy: always the likeliest token, as temperature 0
@@ -76,12 +68,11 @@ def run(
 
 @app.command
 def chat(
-    model: str = "smollm2", /, *, max_tokens: int = 256, temperature: float | None = None, seed: int = 0,
+    model: Checkpoint = "smollm2", /, *, max_tokens: int = 256, temperature: float | None = None, seed: int = 0,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Talk with an instruct model; an empty line or Ctrl+D ends it. With --json a line an answer.
 
-    :param model: a known name, a folder, a .gguf file, or a name on the hub, with a chat template
     :param max_tokens: most new tokens of an answer
     :param temperature: 0 is greedy; without it as the checkpoint has it
     :param seed: equal seeds give equal answers
@@ -93,12 +84,10 @@ def chat(
 
 @app.command
 def show(
-    model: str, /, *, code: Flag = False, diff: Word = "", sets: Set = (),
-    json: Json = False,
+    model: Model, /, *, code: Flag = False, diff: Word = "", sets: Set = (), json: Json = False,
 ) -> None:  # fmt: skip
     """A model as a tree: each part with its shapes, parameters and cost.
 
-    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
     :param code: print the whole model as one plain torch file instead
     :param diff: say in words what differs from this other model instead
     """
@@ -115,11 +104,8 @@ def show(
 
 
 @app.command
-def taps(model: str, /, *, json: Json = False) -> None:
-    """The name and shape of every tensor that can be seen or changed.
-
-    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
-    """
+def taps(model: Model, /, *, json: Json = False) -> None:
+    """The name and shape of every tensor that can be seen or changed."""
     from cutaway.cli.taps import show_taps
 
     show_taps(model, json)
@@ -128,7 +114,7 @@ def taps(model: str, /, *, json: Json = False) -> None:
 @app.command
 def compare(
     first: str, second: str, text: Word = "", /, *, tolerance: NotNegativeIfGiven = None, each: Flag = False,
-    html: Word = "", png: Word = "", json: Json = False,
+    out: Out = Out(),
 ) -> None:  # fmt: skip
     """The first tensor in which two models, types, kernels or programs part ways; exit status 1 where they do.
 
@@ -138,20 +124,16 @@ def compare(
     :param text: what both read; without it a sentence, or ids from all over the vocabulary
     :param tolerance: of the worst difference as a share of a tensor's largest number; else as the coarser type asks
     :param each: a row a tensor instead of the worst of each kind over all layers
-    :param html: write an HTML page to this file instead
-    :param png: write a picture of the worst differences to this file instead (.png, .svg, .pdf)
     """
     from cutaway.cli.compare import Request, show_compare
-    from cutaway.cli.trace.subject import Out
 
-    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, Out(html, png, json))) else 1)
+    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, out)) else 1)
 
 
 @app.command
-def eval(model: str = "smollm2", /, *, text: str, json: Json = False) -> None:  # noqa: A001
+def eval(model: Checkpoint = "smollm2", /, *, text: str, json: Json = False) -> None:  # noqa: A001
     """Loss a token, perplexity and bits a byte of a text file.
 
-    :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param text: the file, in UTF-8
     """
     from cutaway.cli.evaluate import show_eval
@@ -174,11 +156,11 @@ def pull(name: str, /, *, json: Json = False) -> None:
 
 @app.command
 def convert(
-    model: str, /, *, to: Literal["hf", "gguf"], out: str, dtype: Word = "", family: Word = "", json: Json = False,
+    model: Checkpoint, /, *, to: Literal["hf", "gguf"], out: str, dtype: Word = "", family: Word = "",
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Write a checkpoint as a Hugging Face folder or a GGUF file; what no family can hold is refused.
 
-    :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param to: the format
     :param out: the new folder; a GGUF file is written into it
     :param dtype: F32, F16 or BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0, Q5_1; without it as stored
@@ -190,12 +172,11 @@ def convert(
 
 
 @app.command
-def verify(model: str = "smollm2", /, *, peers: bool = True, json: Json = False) -> None:
+def verify(model: Checkpoint = "smollm2", /, *, peers: bool = True, json: Json = False) -> None:
     """Compare a checkpoint, layer by layer, with the float64 reference and with the peers that are installed.
 
     The record is kept beside the cache; the exit status is 1 where something is too far apart.
 
-    :param model: a known name, a folder, a .gguf file, or a name on the hub
     :param peers: ask transformers (for folders) or llama.cpp (for GGUF files) too, where they are installed
     """
     from cutaway.cli.verify import show_verify
@@ -220,11 +201,8 @@ def doctor(*, json: Json = False) -> None:
 
 
 @specs.command(name="print")
-def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
-    """The description of a model, preset or file.
-
-    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
-    """
+def print_spec(model: Model, /, *, sets: Set = (), json: Json = False) -> None:
+    """The description of a model, preset or file."""
     from cutaway import spec
     from cutaway.cli.models import spec_of
 
@@ -233,11 +211,8 @@ def print_spec(model: str, /, *, sets: Set = (), json: Json = False) -> None:
 
 
 @specs.command
-def check(model: str, /, *, sets: Set = (), json: Json = False) -> None:
-    """Whether the parts fit together; exit 2 where they do not.
-
-    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
-    """
+def check(model: Model, /, *, sets: Set = (), json: Json = False) -> None:
+    """Whether the parts fit together; exit 2 where they do not."""
     from cutaway.cli.check import show_check
 
     show_check(model, settings(sets), json)
@@ -245,12 +220,10 @@ def check(model: str, /, *, sets: Set = (), json: Json = False) -> None:
 
 @specs.command
 def count(
-    model: str, /, *, tokens: int = 1024, measure: Flag = False, sets: Set = (),
-    json: Json = False,
+    model: Model, /, *, tokens: int = 1024, measure: Flag = False, sets: Set = (), json: Json = False,
 ) -> None:  # fmt: skip
     """Parameters, bytes of weights, cache and activations, FLOP a token forward and backward, part by part.
 
-    :param model: a preset, a spec file, a known name, a folder, a .gguf file, or a name on the hub
     :param tokens: length of the row
     :param measure: add tokens a second: what this machine's bandwidth and FLOP rate predict, and what the model does
     """

@@ -11,8 +11,8 @@ import torch
 from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.cli.models import fetch, load_model
+from cutaway.cli.options import Out
 from cutaway.cli.tables import tell
-from cutaway.cli.trace.subject import Out
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
 from cutaway.tracing.compare import Source, compare, ours
@@ -49,8 +49,8 @@ def show_compare(request: Request) -> bool:
     sides = [side_of(word) for word in (request.first, request.second)]
     prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, request.text)
     found = compare(sides[0].source, sides[1].source, prompt, request.tolerance)
-    said = f"{request.first} and {request.second} on {prompt.ids.shape[1]} tokens: {found}"
-    tell("Comparison", said, [found.table(request.each)], request.out)
+    asked = f"{request.first} and {request.second} on {prompt.ids.shape[1]} tokens"
+    tell("Comparison", asked, [found.table(request.each)], request.out, str(found))
     return found.first is None and bool(found.differences)
 
 

@@ -24,10 +24,10 @@ def show_reading(loaded: Loaded, text: str, as_json: bool, more: dict[str, Any])
             for number, guesses in enumerate(result["masks"], 1)
             for each in guesses
         ]
-        print_table(("mask", "token", "probability"), rows, left=2)
+        print_table(("mask", "token", "probability"), rows, left=(0, 1))
     elif "tokens" in result:
         rows = [(each["token"], each["label"], _share(each["probability"])) for each in result["tokens"]]
-        print_table(("token", "class", "probability"), rows, left=2)
+        print_table(("token", "class", "probability"), rows, left=(0, 1))
     elif "classes" in result:
         what = "value" if result["problem"] == "regression" else "probability"
         print_table(("class", what), [(each["label"], _share(each["probability"])) for each in result["classes"]])

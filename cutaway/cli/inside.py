@@ -77,7 +77,7 @@ class Inside:
             guesses = [f"{_cut(token)} {100 * share:.0f}%" for token, share in self._guesses(state)]
             rows.append((f"  after {label}", *guesses))
         console.print("Likeliest next token, by depth", style="bold")
-        print_table(("", *map(str, range(1, GUESSES + 1))), rows, left=GUESSES + 1)
+        print_table(("", *map(str, range(1, GUESSES + 1))), rows, left=range(GUESSES + 1))
 
     def _show_sizes(self) -> None:
         sizes = self._sizes()

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from cutaway.cli.options import Json, Texts
+from cutaway.cli.output import console, print_entry, print_json
 from cutaway.errors import InputError
 
 app = App(name="lab", help="Open the course and its labs in the browser, or run one lab here.")
-AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
-Texts = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
 @app.default
 def start(
-    *, host: str = "127.0.0.1", port: int = 8765, browser: bool = True, allow: Texts = (), json_: AsJson = False
+    *, host: str = "127.0.0.1", port: int = 8765, browser: bool = True, allow: Texts = (), json: Json = False
 ) -> None:
     """Start the lab and open it in the browser; ends with Ctrl+C.
 
@@ -25,13 +25,14 @@ def start(
     :param port: port to listen on; another one is taken if the usual one is busy
     :param browser: open the browser
     :param allow: further host names under which the page may be reached
-    :param json_: print the address as JSON
     """
     from cutaway.lab.app import serve
 
     def ready(address: str) -> None:
-        told = json.dumps({"address": address}) if json_ else f"Cutaway lab: {address}\nEnds with Ctrl+C."
-        print(told, flush=True)
+        if json:
+            print_json({"address": address})
+        else:
+            print(f"Cutaway lab: {address}\nEnds with Ctrl+C.", flush=True)
         if browser:
             webbrowser.open(address)
 
@@ -41,26 +42,24 @@ def start(
 @app.command
 def run(
     lab: str,
+    /,
     *,
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", consume_multiple=True, negative="", show_default=False)
     ] = (),
-    json_: AsJson = False,
+    json: Json = False,
 ) -> None:
     """Run one lab on its default state and print what it shows.
 
     :param lab: the lab, for example rope, stack or block
     :param set_: values of its state as key=value, the value written as JSON: m=2 'remove=["mask"]'
-    :param json_: print the whole result as JSON
     """
     from cutaway.lab import labs
 
     result = labs.run(lab, dict(_setting(text) for text in set_))
-    if json_:
-        print(json.dumps(result, allow_nan=False))
+    if json:
+        print_json(result)
         return
-    from cutaway.cli.output import console
-
     console.print(result["text"], markup=False, soft_wrap=not console.is_terminal)
     width = max(map(len, result["numbers"]), default=0)
     for name, number in result["numbers"].items():
@@ -68,19 +67,14 @@ def run(
 
 
 @app.command(name="list")
-def list_(*, json_: AsJson = False) -> None:
-    """List the labs with their default states.
-
-    :param json_: print them as JSON
-    """
+def list_(*, json: Json = False) -> None:
+    """List the labs with their default states."""
     from cutaway.lab import labs
 
     states = {lab: labs.default(lab) for lab in labs.IDS}
-    if json_:
-        print(json.dumps(states))
+    if json:
+        print_json(states)
         return
-    from cutaway.cli.output import print_entry
-
     for lab, state in states.items():
         print_entry(lab, ", ".join(state), 16)
 

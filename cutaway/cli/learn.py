@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from cutaway.cli.options import Flag, Json
+from cutaway.cli.output import print_json
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,33 +18,30 @@ if TYPE_CHECKING:
     from cutaway.lab.runner import Job
 
 app = App(name="learn", help="Write the parts of a Transformer yourself, in your own editor.")
-AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 
 @app.command(name="list")
-def list_(*, folder: Path = Path(), json_: AsJson = False) -> None:
+def list_(*, folder: Path = Path(), json: Json = False) -> None:
     """List the exercises, and which have a file in the folder.
 
     :param folder: where the files are
-    :param json_: print the list as JSON
     """
     from cutaway.lab.exercises import IDS, load
 
     rows = [(load(exercise_id), _file(folder, exercise_id)) for exercise_id in IDS]
-    if json_:
-        print(json.dumps([_row(exercise, file) for exercise, file in rows]))
+    if json:
+        print_json([_row(exercise, file) for exercise, file in rows])
         return
     for exercise, file in rows:
         print(f"{exercise.id:<20}  {exercise.title:<34}  {file if file.exists() else ''}".rstrip())
 
 
 @app.command
-def start(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> None:
+def start(exercise: str, /, *, folder: Path = Path(), json: Json = False) -> None:
     """Write an exercise's first lines into a file, to be finished in any editor.
 
     :param exercise: its id, as `cutaway learn list` shows it
     :param folder: where to write the file
-    :param json_: print the file's name as JSON
     """
     from cutaway.lab.exercises import load
 
@@ -60,39 +58,32 @@ def start(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> Non
         raise InputError(
             f"exercise {exercise}: {file} cannot be written ({error.strerror}); choose another --folder"
         ) from None
-    if json_:
-        print(json.dumps(_row(chosen, file)))
+    if json:
+        print_json(_row(chosen, file))
         return
     print(f"{chosen.title}: {chosen.prompt}\n\nEdit {file}, then: cutaway learn check {exercise}")
 
 
 @app.command
-def check(exercise: str, *, folder: Path = Path(), hints: bool = False, json_: AsJson = False) -> None:
+def check(exercise: str, /, *, folder: Path = Path(), hints: Flag = False, json: Json = False) -> None:
     """Run an answer on the hidden cases; exit code 1 if it is not right yet.
 
     :param exercise: its id
     :param folder: where its file is
     :param hints: print the hints too
-    :param json_: print the report as JSON
     """
     job = _run(exercise, folder)
-    if json_:
-        print(_json(exercise, job))
-    else:
-        _print(job)
-        for hint in job.exercise.hints if hints else ():
-            print(f"  hint: {hint}")
+    _tell(job, json, hints)
     if not job.report.passed:
         sys.exit(1)
 
 
 @app.command
-def watch(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> None:
+def watch(exercise: str, /, *, folder: Path = Path(), json: Json = False) -> None:
     """Check an answer each time its file is saved, until it is right; ends with Ctrl+C.
 
     :param exercise: its id
     :param folder: where its file is
-    :param json_: print each report as JSON, one a line
     """
     seen = None
     while True:
@@ -100,7 +91,7 @@ def watch(exercise: str, *, folder: Path = Path(), json_: AsJson = False) -> Non
         if saved != seen:
             seen = saved
             job = _run(exercise, folder)
-            print(_json(exercise, job), flush=True) if json_ else _print(job)
+            _tell(job, json)
             if job.report.passed:
                 return
         time.sleep(0.3)
@@ -138,14 +129,15 @@ def _file(folder: Path, exercise: str) -> Path:
     return folder / f"{exercise.replace('-', '_')}.py"
 
 
-def _json(exercise: str, job: Job) -> str:
-    return json.dumps({"exercise": exercise, **job.public()})
-
-
-def _print(job: Job) -> None:
+def _tell(job: Job, as_json: bool, hints: bool = False) -> None:
+    if as_json:
+        print_json({"exercise": job.exercise.id, **job.public()})
+        return
     mark = "right" if job.report.passed else "not yet"
     print(f"{job.exercise.title}: {mark}")
     for message in job.report.messages:
         print(f"  {message}")
     if job.output:
         print(f"  printed:\n{job.output.rstrip()}", flush=True)
+    for hint in job.exercise.hints if hints else ():
+        print(f"  hint: {hint}")

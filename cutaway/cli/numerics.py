@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import Parameter
+from cutaway.cli.options import Flag, Model, Out, Word
 
-from cutaway.cli.numbers import Word
-from cutaway.cli.trace.subject import Out
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def numerics(
-    model: str, text: Word = "", /, *, dtype: Dtype = "float32", each: Flag = False, out: Out = Out()
+    model: Model, text: Word = "", /, *, dtype: Dtype = "float32", each: Flag = False, out: Out = Out()
 ) -> None:  # fmt: skip
     """The first NaN or infinity, the range of every tensor, and the error of rounding by layer.
 
@@ -35,4 +31,5 @@ def numerics(
     with torch.no_grad(), watch(measured) as found:
         prompt.run(measured)
     tables = [found.table(each), *errors(loaded.model, prompt).tables()]
-    tell("Numerics", f"{loaded.spec.name or model} in {dtype}, {prompt.ids.shape[1]} tokens: {found}", tables, out)
+    asked = f"{loaded.spec.name or model} in {dtype}, {prompt.ids.shape[1]} tokens"
+    tell("Numerics", asked, tables, out, str(found))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 
 from cutaway.errors import InputError
@@ -19,27 +21,67 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 """For progress: what is piped on holds results alone."""
 
+LEAST = 8
+"""Columns of the terminal that a column of words keeps."""
+
 
 def print_json(data: Any) -> None:
     """One line of JSON for programs."""
     print(json.dumps(data, ensure_ascii=False, allow_nan=False), flush=True)
 
 
+def print_filled(text: str, first: str = "", rest: str = "", style: str | None = None) -> None:
+    """A text in lines as wide as the terminal, what begins the first and the others before it."""
+    for line in textwrap.wrap(text, console.width, initial_indent=first, subsequent_indent=rest) or [first]:
+        console.print(line.rstrip(), style=style, markup=False, soft_wrap=True)
+
+
 def print_entry(name: str, text: str, width: int = 10) -> None:
-    """A name and what it is, the text filled up beside it."""
-    wrapped = textwrap.wrap(text, max(console.width - width - 2, 20)) or [""]
-    for number, line in enumerate(wrapped):
-        console.print(f"{'' if number else name:{width}}  {line}".rstrip(), markup=False, soft_wrap=True)
+    """A name and what it is, the text filled up beside it, or below it on a narrow terminal."""
+    if width + 20 <= console.width:
+        print_filled(text, f"{name:{width}}  ", " " * (width + 2))
+    else:
+        print_filled(name)
+        print_filled(text, "    ", "    ")
 
 
-def print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], left: int = 1, total: bool = False) -> None:
-    """Aligned columns without lines, the first `left` of them text and the rest numbers; a `total` is the last row."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,), total: bool = False
+) -> None:
+    """Aligned columns without lines, those of `left` words and the rest numbers; a `total` is the last row.
+
+    Words that are too long for the terminal go on below; where even that is too wide, each field has a line.
+    """
     lines = [columns, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
+    while sum(widths) + 2 * len(widths) - 2 > console.width:
+        widest = max(left, key=lambda i: widths[i])
+        if widths[widest] <= LEAST:
+            _print_fields(columns, lines[1:])
+            return
+        widths[widest] -= 1
     for number, line in enumerate(lines):
-        cells = (cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths)))
         style = "bold" if number == 0 or (total and number == len(lines) - 1) else None
-        console.print("  ".join(cells).rstrip(), style=style, markup=False, soft_wrap=True)
+        for cells in zip_longest(*(_pieces(cell, width) for cell, width in zip(line, widths)), fillvalue=""):
+            gaps = [" " * (width - cell_len(cell)) for cell, width in zip(cells, widths)]
+            aligned = [cell + gap if i in left else gap + cell for i, (cell, gap) in enumerate(zip(cells, gaps))]
+            console.print("  ".join(aligned).rstrip(), style=style, markup=False, soft_wrap=True)
+
+
+def _pieces(cell: str, width: int) -> list[str]:
+    """A cell in lines of at most `width` columns of the terminal."""
+    if cell_len(cell) <= width:
+        return [cell]
+    return [piece for line in textwrap.wrap(cell, width) for piece in chop_cells(line, width)]
+
+
+def _print_fields(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A row as lines of `column: value`, the first of them as its head."""
+    for row in rows:
+        for number, (name, cell) in enumerate(zip(columns, row)):
+            if cell:
+                text, head = f"{name}: {cell.strip()}" if name else cell.strip(), number == 0
+                print_filled(text, "" if head else "  ", "    ", "bold" if head else None)
 
 
 def busy(what: str) -> AbstractContextManager[Any]:

@@ -107,7 +107,8 @@ class Grid:
         if not self.tops and label + len(self.columns) * (2 + max(cell, len(str(len(self.columns))))) <= width:
             heads = tuple(str(i) for i in range(len(self.columns)))
             rows = [(name, *row) for name, row in zip(self.rows, numbers, strict=True)]
-            return Table(self.title, (self.axes[0], *heads), rows, "\n".join(filter(None, (self._legend(), self.note))))
+            note, right = "\n".join(filter(None, (self._legend(), self.note))), tuple(range(1, len(heads) + 1))
+            return Table(self.title, (self.axes[0], *heads), rows, note, right=right)
         rows = [(name, *self._tops(row)) for name, row in zip(self.rows, self.values, strict=True)]
         return Table(self.title, (self.axes[0], self.axes[1], "", ""), rows, self.note)
 

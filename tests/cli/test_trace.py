@@ -71,7 +71,7 @@ def check(cutaway, words, folder):
     done = cutaway("trace", *words)
     assert done.status == 0, done.err
     assert max(map(len, done.lines)) <= 80
-    parts = json.loads(cutaway("trace", *words, "--json").out)
+    parts = json.loads(cutaway("trace", *words, "--json").out)["tables"]
     assert parts[0]["title"] == done.lines[0]
     page, picture = folder / "page.html", folder / "picture.png"
     assert cutaway("trace", *words, "--html", page, "--png", picture).out.split() == [str(page), str(picture)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from cutaway.cli.numbers import AtLeastOne, Seed
-from cutaway.cli.trace.subject import Flag, Out, Reading, Subject
+from cutaway.cli.options import AtLeastOne, Flag, Model, Out, Seed, Text
+from cutaway.cli.trace.subject import Reading, Subject
 
 
 def attention(
-    model: str, text: str, /, *, layer: int = 0, head: int = 0, cross: Flag = False, encoder: Flag = False,
+    model: Model, text: Text, /, *, layer: int = 0, head: int = 0, cross: Flag = False, encoder: Flag = False,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """Where each token looks, in one head.
@@ -30,7 +30,7 @@ def attention(
     subject.tell("Attention", [grid], out, repr(text))
 
 
-def heads(model: str, /, *, top: AtLeastOne = 5, seed: Seed = 0, out: Out = Out()) -> None:
+def heads(model: Model, /, *, top: AtLeastOne = 5, seed: Seed = 0, out: Out = Out()) -> None:
     """Which heads look at the previous token, an earlier copy, what followed it, or the first token.
 
     :param top: how many of each kind
@@ -43,7 +43,7 @@ def heads(model: str, /, *, top: AtLeastOne = 5, seed: Seed = 0, out: Out = Out(
 
 
 def rollout(
-    model: str, text: str, /, *, encoder: Flag = False, reading: Reading = Reading(), out: Out = Out(),
+    model: Model, text: Text, /, *, encoder: Flag = False, reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """How much of each token reaches each output, through all layers' attention.
 
@@ -62,7 +62,7 @@ def rollout(
 
 
 def entropy(
-    model: str, text: str, /, *, cross: Flag = False, encoder: Flag = False, reading: Reading = Reading(),
+    model: Model, text: Text, /, *, cross: Flag = False, encoder: Flag = False, reading: Reading = Reading(),
     out: Out = Out(),
 ) -> None:  # fmt: skip
     """How widely each head looks: 0 nats at one token, log n at n alike, the mean over the text's tokens.

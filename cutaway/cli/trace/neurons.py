@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cutaway.cli.numbers import AtLeastOne
-from cutaway.cli.trace.subject import Out, Reading, Subject
+from cutaway.cli.options import AtLeastOne, Model, Out
+from cutaway.cli.trace.subject import Reading, Subject
 
 
 def neuron(
-    model: str, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: AtLeastOne = 128,
+    model: Model, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: AtLeastOne = 128,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The tokens of a text file at which a neuron's output is largest, in their context.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from cutaway.cli.numbers import AtLeastOne, Seed
-from cutaway.cli.trace.subject import Out, Reading, Subject
+from cutaway.cli.options import AtLeastOne, Model, Out, Position, Seed, Text
+from cutaway.cli.trace.subject import Reading, Subject
 
 
 def lens(
-    model: str, text: str, /, *, top: AtLeastOne = 5, position: int | None = None, reading: Reading = Reading(),
+    model: Model, text: Text, /, *, top: AtLeastOne = 5, position: Position = None, reading: Reading = Reading(),
     out: Out = Out(),
 ) -> None:  # fmt: skip
     """The likeliest tokens, if the model ended after each block.
 
     :param top: how many of them
-    :param position: at which token, counted from 0 or from the end as -1; without it the mask, else the last
     """
     from cutaway.tracing.lens import logit_lens
 
@@ -25,8 +24,8 @@ def lens(
 
 
 def tuned(
-    model: str, text: str, /, *, train: str, steps: AtLeastOne = 40, batch: AtLeastOne = 32, tokens: AtLeastOne = 2048,
-    window: AtLeastOne = 64, seed: Seed = 0, top: AtLeastOne = 5, position: int | None = None,
+    model: Model, text: Text, /, *, train: str, steps: AtLeastOne = 40, batch: AtLeastOne = 32,
+    tokens: AtLeastOne = 2048, window: AtLeastOne = 64, seed: Seed = 0, top: AtLeastOne = 5, position: Position = None,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The logit lens with a translator for each depth, trained first on a text; how much that helped is shown.
@@ -38,7 +37,6 @@ def tuned(
     :param window: tokens that the model reads at a time
     :param seed: of the order of tokens
     :param top: how many tokens a depth
-    :param position: at which token of the text, counted from 0 or from the end as -1
     """
     from itertools import islice
 
@@ -55,7 +53,7 @@ def tuned(
     subject.tell("Tuned lens", [found.table(), said], out, repr(text))
 
 
-def loss(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
+def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
     """What each token of a text costs, in nats; with a masked model, each token masked in turn."""
     from cutaway import spec
     from cutaway.encoding import pseudo_losses
@@ -82,7 +80,7 @@ def loss(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = O
                  repr(text))  # fmt: skip
 
 
-def sizes(model: str, text: str, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
+def sizes(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
     """How large the stream is, and what each branch adds to it."""
     import torch
 

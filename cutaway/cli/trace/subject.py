@@ -1,21 +1,21 @@
-"""What every verb needs: a model with what it reads, and the forms of an answer."""
+"""What every verb needs: a model with what it reads."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from cutaway.cli.options import Flag, Out, Word
+
 if TYPE_CHECKING:
     from cutaway.loaded import Loaded
     from cutaway.tracing.prompt import Prompt
     from cutaway.tracing.tables import Part
 
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 WRITTEN = 12
 """Tokens that an encoder-decoder writes by itself where no target is given."""
 
@@ -25,37 +25,8 @@ WRITTEN = 12
 class Reading:
     """How the texts are meant."""
 
-    target: Annotated[
-        str, Parameter(help="What an encoder-decoder writes; without it, what it says itself.", show_default=False)
-    ] = ""
-    ids: Annotated[
-        bool, Parameter(help="Texts and tokens are numbers: '5 3 9'.", negative="", show_default=False)
-    ] = False  # fmt: skip
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Out:
-    """In which forms the answer is given."""
-
-    html: Annotated[str, Parameter(help="Write an HTML page to this file instead.", show_default=False)] = ""
-    png: Annotated[
-        str, Parameter(help="Write a picture to this file instead (.png, .svg, .pdf).", show_default=False)
-    ] = ""  # fmt: skip
-    json: Annotated[
-        bool, Parameter(name="--json", help="Print JSON for programs.", negative="", show_default=False)
-    ] = False  # fmt: skip
-
-    def __post_init__(self) -> None:
-        """Raise InputError for a file that cannot be written, before a model is loaded."""
-        for path in filter(None, (self.html, self.png)):
-            from cutaway.cli.output import check_target
-
-            check_target(path)
-        if self.png:
-            from cutaway.tracing.pictures import check_kind
-
-            check_kind(self.png)
+    target: Annotated[Word, Parameter(help="what an encoder-decoder writes; without it what it says itself")] = ""
+    ids: Annotated[Flag, Parameter(help="texts and tokens are numbers: '5 3 9'")] = False
 
 
 @dataclass
@@ -165,48 +136,6 @@ class Subject:
 
     def tell(self, title: str, parts: Sequence[Part], out: Out, about: str | None = None) -> None:
         """Print the answer, or write it into the files that were asked for."""
-        from cutaway.cli.output import print_json, write
-        from cutaway.tracing.pictures import save
-        from cutaway.tracing.tables import report
+        from cutaway.cli.tables import tell
 
-        files = [name for name in (out.html, out.png) if name]
-        if out.html:
-            write(out.html, report(title, self.name if about is None else f"{self.name}: {about}", *parts))
-        if out.png:
-            save(parts, out.png)
-        if out.json:
-            print_json([part.plain() for part in parts])
-        elif files:
-            print("\n".join(files))
-        else:
-            for number, part in enumerate(parts):
-                print() if number else None
-                show(part)
-
-
-def show(part: Part) -> None:
-    """Print a table or a grid within the width of the terminal: long words are cut."""
-    from cutaway.cli.output import console, print_table
-    from cutaway.tracing.tables import Grid
-
-    table = part.table(console.width) if isinstance(part, Grid) else part
-    rows = [list(row) for row in table.texts()]
-    left = sum(isinstance(cell, str) for cell in table.rows[0]) if table.rows else 1
-    left = (
-        1
-        if isinstance(part, Grid) and not any(isinstance(x, str) and not _number(x) for x in table.rows[0][1:])
-        else left
-    )
-    widths = [max(len(row[i]) for row in (table.columns, *rows)) for i in range(len(table.columns))]
-    while sum(widths) + 2 * len(widths) - 2 > console.width and max(widths[:left]) > 8:
-        widths[widths.index(max(widths[:left]))] -= 1
-    for row in rows:
-        row[:] = [cell if len(cell) <= w else cell[: w - 1] + "…" for cell, w in zip(row, widths, strict=True)]
-    console.print(table.title, style="bold", markup=False)
-    print_table(table.columns, [tuple(row) for row in rows], left=left)
-    for line in table.note.splitlines():
-        print(textwrap.fill(line, console.width, subsequent_indent="  "))
-
-
-def _number(text: str) -> bool:
-    return not text or text.lstrip("-").replace(".", "", 1).isdigit()
+        tell(title, self.name if about is None else f"{self.name}: {about}", parts, out)
