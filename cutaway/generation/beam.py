@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.generation.reader import Reader
-from cutaway.generation.sampling import Sampler, likeliest
+from cutaway.generation.sampling import Sampler, likeliest, wide
 from cutaway.generation.stopping import Row
 
 
@@ -74,7 +74,7 @@ class BeamSearch:
 
     def step(self) -> bool:
         """One token further; whether there is more to do."""
-        added = self._added(self._logits())
+        added = self._added()
         n_running, vocab_size = len(self.going[0].running), added.shape[1]
         before = torch.tensor([beam.score for group in self.going for beam in group.running], dtype=added.dtype)
         total = (added + before.to(added.device)[:, None]).reshape(len(self.going), -1)
@@ -87,30 +87,18 @@ class BeamSearch:
         self._go_on(n_running)
         return bool(self.going)
 
-    def _logits(self) -> Float[Tensor, "R V"]:
+    def _added(self) -> Float[Tensor, "R V"]:
+        """What each token would add to the score of each beam."""
         if self.sampler is None:
             logits = self.reader.start()
-            self.sampler = Sampler(self.options, self.reader.rows, [], logits)
-            return logits
-        ids = [beam.ids[-1] for group in self.going for beam in group.running]
-        tokens = torch.tensor(ids, device=self.reader.device)
-        self.sampler.note(tokens)
-        return self.reader.read(tokens, ids)
-
-    def _added(self, logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
-        """What each token would add to the score of each beam."""
-        assert self.sampler is not None
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        added = self.sampler.adjust(wide.log_softmax(1))
-        n_new, options = len(self.going[0].running[0].ids), self.options
-        if n_new < len(options.forced_ids):
-            return _only(added, options.forced_ids[n_new])
-        if options.end_forced_id != "none":
-            ending = [n_new + 1 >= group.row.limit.n_tokens for group in self.going for _ in group.running]
-            if any(ending):
-                mask = torch.tensor(ending, device=added.device)[:, None]
-                added = torch.where(mask, _only(added, options.end_forced_id), added)
-        return added
+            room = [group.row.limit.n_tokens for group in self.going]
+            self.sampler = Sampler(self.options, self.reader.rows, [], logits, room)
+        else:
+            ids = [beam.ids[-1] for group in self.going for beam in group.running]
+            tokens = torch.tensor(ids, device=self.reader.device)
+            self.sampler.note(tokens)
+            logits = self.reader.read(tokens, ids)
+        return self.sampler.adjust(wide(logits).log_softmax(1))
 
     def _go_on(self, n_running: int) -> None:
         """Leave the prompts that are done, and give each beam what its source has read."""
@@ -132,10 +120,3 @@ def _candidates(running: list[Beam], row: list[list[float]], vocab_size: int) ->
         if score > -math.inf:
             found.append(Beam([*running[source].ids, token], [*running[source].added, added], score, source))
     return found
-
-
-def _only(scores: Float[Tensor, "R V"], token: int) -> Float[Tensor, "R V"]:
-    """0 for one token, minus infinity for all others."""
-    forced = torch.full_like(scores, -torch.inf)
-    forced[:, token] = 0.0
-    return forced

@@ -15,7 +15,7 @@ from cutaway.generation.beam import BeamSearch, Group
 from cutaway.generation.prompts import Prompts, as_rows, as_seeds, check
 from cutaway.generation.reader import Reader, encoded
 from cutaway.generation.result import Result, Run, Timing, Token
-from cutaway.generation.sampling import Sampler
+from cutaway.generation.sampling import Sampler, wide
 from cutaway.generation.stopping import Row, room
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.tap import check_model
@@ -111,9 +111,10 @@ class Stream:
         began = perf_counter()
         reader = self._reader(rows)
         logits = reader.start()
-        sampler = Sampler(self.options, reader.rows, [self.seeds[row.index] for row in rows], logits)
+        seeds, room = [self.seeds[row.index] for row in rows], [row.limit.n_tokens for row in rows]
+        sampler = Sampler(self.options, reader.rows, seeds, logits, room)
         while True:
-            tokens = self._choose(sampler, logits, rows)
+            tokens = sampler.choose(logits)
             logprobs = _logprobs(logits, tokens) if self.run.logprobs else [None] * len(rows)
             ids = tokens.tolist()  # the one moment of a step that waits for the device
             if min(ids) < 0:
@@ -132,17 +133,6 @@ class Stream:
                 reader.keep(going)
                 sampler.keep(going)
             logits = reader.read(tokens, ids)
-
-    def _choose(self, sampler: Sampler, logits: Float[Tensor, "B V"], rows: list[Row]) -> Int[Tensor, " B"]:
-        """What the options force, else what is sampled."""
-        n_new, forced, end = len(rows[0].ids), self.options.forced_ids, self.options.end_forced_id
-        if n_new < len(forced):
-            return torch.full((len(rows),), forced[n_new], device=logits.device)
-        tokens = sampler.choose(logits)
-        if end != "none":
-            last = torch.tensor([row.last for row in rows], device=logits.device)
-            tokens = torch.where(last, end, tokens)
-        return tokens
 
     def _beams(self, rows: list[Row]) -> Iterator[Token]:
         began = perf_counter()
@@ -201,6 +191,6 @@ class Stream:
 
 def _logprobs(logits: Float[Tensor, "B V"], tokens: Int[Tensor, " B"]) -> list[float]:
     """The log-probability that the model itself gives the chosen tokens."""
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    chosen = wide.gather(1, tokens.clamp(min=0)[:, None])[:, 0]
-    return (chosen - wide.logsumexp(1)).tolist()
+    logits = wide(logits)
+    chosen = logits.gather(1, tokens.clamp(min=0)[:, None])[:, 0]
+    return (chosen - logits.logsumexp(1)).tolist()

@@ -1,4 +1,5 @@
-"""From logits to a token. The order is fixed: forbidden ids, penalties, temperature, top-k, top-p, min-p, draw."""
+"""From logits to a token. The order is fixed: forbidden ids, penalties, forced ids, temperature, top-k, top-p,
+min-p, draw."""
 
 from __future__ import annotations
 
@@ -19,18 +20,21 @@ SPARE = 64
 class Sampler:
     """Chooses the next token of each row; a row's own generator draws, so its text is the same alone and in a batch.
 
-    `seeds`: one a row, None for a fresh one. `rows`: the ids that count as seen before the first choice.
+    `seeds`: one a row, None for a fresh one. `rows`: the ids that count as seen before the first choice. `room`: how
+    many new tokens each row has room for, where the options force the last.
     """
 
     def __init__(
-        self, options: spec.Generation, rows: Sequence[Sequence[int]], seeds: Sequence[int | None], like: Tensor
-    ) -> None:
+        self, options: spec.Generation, rows: Sequence[Sequence[int]], seeds: Sequence[int | None], like: Tensor,
+        room: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.options = options
         self.generators = [_generator(seed) for seed in seeds] if options.temperature > 0 else []
         self.suppressed = torch.tensor(options.suppressed_ids, dtype=torch.long, device=like.device)
         penalised = options.repetition_penalty != 1.0 or options.presence_penalty != 0.0
         self.seen = seen_ids(rows, like.device) if penalised else None
         self.rows = [list(row) for row in rows] if options.no_repeat_ngram_size else []
+        self.room = list(room) if options.end_forced_id != "none" else []
         self.n_new = 0
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -45,7 +49,7 @@ class Sampler:
         return torch.where(probabilities[:, 0].isnan(), -1, token)
 
     def adjust(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        """The logits after what may not come and penalties."""
+        """The logits after what may not come, penalties and what must come: 0, all others minus infinity."""
         if self.suppressed.numel():
             logits = logits.index_fill(1, self.suppressed, -torch.inf)
         if self.n_new < self.options.min_tokens and self.options.stop_ids:
@@ -57,6 +61,11 @@ class Sampler:
                 row[list(repeating(ids, self.options.no_repeat_ngram_size))] = -torch.inf
         if self.seen is not None:
             logits = penalise(logits, self.seen, self.options.repetition_penalty, self.options.presence_penalty)
+        if self.n_new < len(self.options.forced_ids):
+            return _only(logits, self.options.forced_ids[self.n_new])
+        if any(last := [self.n_new + 1 >= room for room in self.room]):
+            end = _only(logits, int(self.options.end_forced_id))
+            logits = torch.where(torch.tensor(last, device=logits.device)[:, None], end, logits)
         return logits
 
     def note(self, tokens: Int[Tensor, " B"]) -> None:
@@ -72,6 +81,7 @@ class Sampler:
         self.generators = [self.generators[row] for row in rows] if self.generators else []
         self.seen = self.seen if self.seen is None else self.seen[list(rows)]
         self.rows = [list(self.rows[row]) for row in rows] if self.rows else []
+        self.room = [self.room[row] for row in rows] if self.room else []
 
 
 def repeating(ids: Sequence[int], n: int) -> set[int]:
@@ -87,13 +97,15 @@ def seen_ids(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor,
     return torch.tensor([[*row, *[row[0]] * (longest - len(row))] for row in rows], device=device)
 
 
+def wide(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    """In float32 at least."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
 def argmax(logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
     """The likeliest token of each row, of equal ones the lowest id; -1 where a logit is NaN."""
-    if logits.device.type == "cpu":  # NumPy's search is 15 times as fast as torch's on a processor
-        wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-        token = torch.from_numpy(wide.numpy().argmax(1))
-    else:
-        token = logits.argmax(1)
+    on_cpu = logits.device.type == "cpu"  # where NumPy's search is 15 times as fast as torch's
+    token = torch.from_numpy(wide(logits).numpy().argmax(1)) if on_cpu else logits.argmax(1)
     return torch.where(logits.gather(1, token[:, None])[:, 0].isnan(), -1, token)
 
 
@@ -120,8 +132,7 @@ def distribution(
     it hold less than p, so the one that crosses p stays, and the first always. min-p: those at least p times as likely
     as the likeliest (Nguyen et al. 2024, arXiv:2407.01082).
     """
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    ids = None
+    logits, ids = wide(logits), None
     if options.top_k:
         ids = likeliest(logits, min(options.top_k, logits.shape[1]))[1].sort(1).values
         logits = logits.gather(1, ids)
@@ -157,6 +168,13 @@ def likeliest(values: Float[Tensor, "B V"], n: int) -> tuple[Float[Tensor, "B n"
             return ordered.values[:, :n], place.gather(1, ordered.indices[:, :n])
     ordered = values.sort(dim=1, descending=True, stable=True)
     return ordered.values[:, :n], ordered.indices[:, :n]
+
+
+def _only(logits: Float[Tensor, "B V"], token: int) -> Float[Tensor, "B V"]:
+    """0 for one token, minus infinity for all others."""
+    forced = torch.full_like(logits, -torch.inf)
+    forced[:, token] = 0.0
+    return forced
 
 
 def _nucleus(scaled: Tensor, mass: float) -> tuple[Tensor, Tensor]:

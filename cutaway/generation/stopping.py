@@ -51,11 +51,6 @@ class Row:
         self.ids: list[int] = []
         self.reason: Reason | None = None
 
-    @property
-    def last(self) -> bool:
-        """Whether the next token is the last that there is room for."""
-        return len(self.ids) + 1 >= self.limit.n_tokens
-
     def push(self, token: int) -> str:
         """Take one more token; returns the text that it makes certain and sets `reason` if it ends the row."""
         self.ids.append(token)
