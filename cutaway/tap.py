@@ -7,9 +7,10 @@ model (`blocks.3.attn.q`) and may return another tensor in its place: to record,
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from threading import RLock, get_ident
 from typing import Any
 
 import torch
@@ -18,11 +19,13 @@ from torch.compiler import is_dynamo_compiling
 
 from cutaway.errors import InputError
 
+Hear = Callable[[str, Tensor], Tensor | None]
+
 _listening = False
 """All that compiled code asks, and it holds no taps. It may ask between the stance and this: then it is compiled once
 more, the same, and never again."""
 _innermost: _Listener | None = None
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
@@ -43,9 +46,8 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     if not _listening or is_dynamo_compiling():
         return value
     listener = _innermost  # read once: another thread may end its listening at any moment
-    if listener is None or module not in listener.modules:
-        return value
-    return listener.hear(module, name, value)
+    taps = None if listener is None else listener.taps.get(module)
+    return value if taps is None else listener.hear(taps, module, name, value)
 
 
 def wanted(module: nn.Module, *names: str) -> bool:
@@ -61,7 +63,8 @@ def wanted(module: nn.Module, *names: str) -> bool:
     if not _listening or is_dynamo_compiling():
         return False
     listener = _innermost
-    return listener is not None and module in listener.modules and listener.wants(module, names)
+    taps = None if listener is None else listener.taps.get(module)
+    return taps is not None and listener.wants(taps, module, names)
 
 
 def heard() -> bool:
@@ -70,7 +73,7 @@ def heard() -> bool:
 
 
 @contextmanager
-def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *patterns: str) -> Iterator[None]:
+def listening(model: nn.Module, hear: Hear, *patterns: str) -> Iterator[None]:
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
 
     With patterns (`blocks.*.attn.q`, `blocks[3:7].resid_post`: see `matcher`) only matching names are heard, and fused
@@ -102,80 +105,84 @@ def listening(model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], *p
 class _Listener:
     """Which tap of which module is heard under which name: plain names are looked up at once, patterns as they come."""
 
-    def __init__(
-        self, model: nn.Module, hear: Callable[[str, Tensor], Tensor | None], patterns: tuple[str, ...],
-        outer: _Listener | None,
-    ) -> None:  # fmt: skip
-        self.model, self.heard, self.outer = model, hear, outer
-        self.thread = threading.get_ident()
-        self.calling = outer.calling if outer is not None else [False]
-        self.modules: set[nn.Module] = set()  # that have a tap which this listener, or an outer one, may hear
-        self.names: dict[tuple[nn.Module, str], str | None] = {}
-        self.paths: dict[nn.Module, str] | None = None  # of all modules, where patterns have to be compared
-        if patterns and plain("".join(patterns)):
-            self._find(patterns)
-        else:
-            self._find(filter(plain, patterns))
+    def __init__(self, model: nn.Module, hear: Hear, patterns: tuple[str, ...], outer: _Listener | None) -> None:
+        self.heard, self.outer = hear, outer
+        self.thread = [get_ident()] if outer is None else outer.thread  # of all that are nested; 0 while one hears
+        self.taps: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
+        self.paths: dict[nn.Module, str] = {}  # of all modules, where patterns have to be compared
+        by_path, others = _sorted(patterns)
+        if others or not patterns:
             self.paths = {module: path for path, module in model.named_modules()}
-            self.modules.update(self.paths)
-            self.matches = matcher(patterns, self.paths.values())
-        self.unknown = None if self.paths is None else ""
+            self.matches = matcher(others, self.paths.values())
+            self.taps = {module: {} for module in self.paths}
+        for path, names in by_path:
+            module, rest = _owner(model, path)
+            if rest or module in self.taps:
+                names = self.taps.get(module, {}) | {rest + tap: name for tap, name in names.items()}
+            self.taps[module] = names
         if outer is not None:
-            self.modules |= outer.modules
+            self.taps = {module: {} for module in outer.taps} | self.taps
 
-    def _find(self, names: Iterable[str]) -> None:
-        """Note each plain name with the module that it begins with and the rest of it: its tap."""
-        owners: dict[str, tuple[nn.Module, str]] = {"": (self.model, "")}  # by path, and what of the path is no module
-
-        def owner(path: str) -> tuple[nn.Module, str]:
-            above, _, word = path.rpartition(".")
-            module, rest = owners[above] if above in owners else owner(above)
-            child = None if rest else module._modules.get(word)
-            owners[path] = (module, f"{rest}{word}.") if child is None else (child, "")
-            return owners[path]
-
-        for name in names:
-            path, _, tap = name.rpartition(".")
-            module, rest = owners[path] if path in owners else owner(path)
-            self.names[module, rest + tap] = name
-            self.modules.add(module)
-
-    def name(self, module: nn.Module, name: str) -> str | None:
-        """The full name, None where it is not listened to."""
-        full = self.names.get((module, name), self.unknown)
-        if full == "" and self.paths is not None:
-            path = self.paths.get(module)
-            known = f"{path}.{name}" if path else name
-            full = self.names[module, name] = known if path is not None and self.matches(known) else None
+    def find(self, taps: dict[str, str], module: nn.Module, name: str) -> str:
+        """The full name of a tap that was not among the plain names, empty where it is not listened to."""
+        path = self.paths.get(module)
+        if path is None:
+            return ""
+        full = f"{path}.{name}" if path else name
+        taps[name] = full = full if self.matches(full) else ""
         return full
 
-    def wants(self, module: nn.Module, names: tuple[str, ...]) -> bool:
-        if threading.get_ident() != self.thread or self.calling[0]:
+    def wants(self, taps: dict[str, str], module: nn.Module, names: tuple[str, ...]) -> bool:
+        if get_ident() != self.thread[0]:
             return False
         for name in names:
-            if self.name(module, name) is not None:
+            full = taps.get(name)
+            if full or full is None and self.find(taps, module, name):
                 return True
-        return self.outer is not None and self.outer.wants(module, names)
+        outer = self.outer
+        return outer is not None and module in outer.taps and outer.wants(outer.taps[module], module, names)
 
-    def hear(self, module: nn.Module, name: str, value: Tensor) -> Tensor:
-        full = self.names.get((module, name), self.unknown)
-        if full is None and self.outer is None:  # the most common case: another tap than those asked for
-            return value
-        if threading.get_ident() != self.thread or self.calling[0]:
-            return value
+    def pass_on(self, module: nn.Module, name: str, value: Tensor) -> Tensor:
+        taps = self.taps.get(module)
+        return value if taps is None else self.hear(taps, module, name, value)
+
+    def hear(self, taps: dict[str, str], module: nn.Module, name: str, value: Tensor) -> Tensor:
+        full = taps.get(name)
+        if full is None and self.paths:
+            full = self.find(taps, module, name)
         if self.outer is not None:
-            value = self.outer.hear(module, name, value)
-        full = self.name(module, name) if full == "" else full
-        if full is None:
+            value = self.outer.pass_on(module, name, value)
+        thread, here = self.thread, get_ident()
+        if not full or here != thread[0]:
             return value
-        self.calling[0] = True
+        thread[0] = 0
         try:
             changed = self.heard(full, value)
         finally:
-            self.calling[0] = False
+            thread[0] = here
         if changed is not None and not isinstance(changed, Tensor):
             raise InputError(f"{full}: the listener returned a {type(changed).__name__}; return a tensor, or None")
         return value if changed is None else changed
+
+
+@lru_cache(64)
+def _sorted(patterns: tuple[str, ...]) -> tuple[list[tuple[list[str], dict[str, str]]], list[str]]:
+    """Plain names by path, as its words and the names by their last word, and the patterns that are none."""
+    by_path: dict[str, dict[str, str]] = {}
+    for name in filter(plain, patterns):
+        path, _, word = name.rpartition(".")
+        by_path.setdefault(path, {})[word] = name
+    return [(path.split("."), names) for path, names in by_path.items()], [p for p in patterns if not plain(p)]
+
+
+def _owner(model: nn.Module, path: list[str]) -> tuple[nn.Module, str]:
+    """The module that a path begins with, and what of the path is none."""
+    for depth, word in enumerate(path):
+        child = model._modules.get(word)
+        if child is None:
+            return model, ".".join(path[depth:]) + "." if path != [""] else ""
+        model = child
+    return model, ""
 
 
 def check_model(model: Any) -> None:

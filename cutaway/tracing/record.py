@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from cutaway.tracing.names import describe, ours
 from cutaway.tracing.tables import Table
 
 META = "cutaway.recording"
-POSITIONS = ("positions", "encoder.positions", "decoder.positions")
+POSITIONS = frozenset({"positions", "encoder.positions", "decoder.positions"})
 """Taps that every run of a model of one or of two stacks passes."""
 
 
@@ -48,8 +49,15 @@ class Taken:
         x = x if self.reduce is None else self.reduce(x)
         if self.device is not None or self.dtype is not None:
             x = x.to(device=self.device, dtype=self.dtype if x.is_floating_point() else None)
-        small = x.nbytes < x.untyped_storage().nbytes() // 2  # a slice would keep the whole tensor alive
-        return x.clone() if small else x
+        return _apart(x)
+
+
+WHOLE = Taken()
+
+
+def _apart(x: Tensor) -> Tensor:
+    """x, or a copy where it is a slice that would keep a tensor of more than twice its size alive."""
+    return x.clone() if x.nbytes < x.untyped_storage().nbytes() // 2 else x
 
 
 class Recording:
@@ -73,7 +81,7 @@ class Recording:
     @property
     def names(self) -> list[str]:
         """The taps recorded, in the order of the pass."""
-        return [name for name in self.taken if not name.endswith("positions")]
+        return [name for name in self.taken if name not in POSITIONS]
 
     @property
     def n_steps(self) -> int:
@@ -197,7 +205,7 @@ class Recording:
 
 
 @contextmanager
-def record(model: nn.Module, *names: str, taken: Taken = Taken()) -> Iterator[Recording]:
+def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> Iterator[Recording]:
     """Record the taps of `model` that match while it lasts: `with record(model, "blocks.*.resid_post") as run`.
 
     Names are those of `cutaway taps`, patterns of them (`tap.matcher`), or ones that TransformerLens and Hugging Face
@@ -214,25 +222,39 @@ def record(model: nn.Module, *names: str, taken: Taken = Taken()) -> Iterator[Re
     >>> run.names, tuple(run["blocks.1.attn.pattern"].shape)
     (['blocks.1.attn.pattern'], (1, 4, 3, 3))
     """
-    patterns = [ours(name) for name in names] or ["*"]
     run = Recording(reduced=taken.reduce is not None)
+    kept, whole = run.taken, taken == WHOLE
 
     def hear(name: str, x: Tensor) -> None:
-        kept = x.detach().clone() if name.endswith("positions") else taken.of(x)
-        if name in run.taken:
-            run.taken[name].append(kept)
+        if not (whole or name in POSITIONS):
+            x = taken.of(x)
+        elif x.requires_grad:
+            x = x.detach()
+        steps = kept.get(name)
+        if steps is None:
+            kept[name] = [x]
         else:
-            run.taken[name] = [kept]
+            steps.append(x)
 
-    with listening(model, hear, *patterns, *POSITIONS):
+    with listening(model, hear, *_patterns(names), *POSITIONS):
         yield run
+    if whole:
+        for steps in kept.values():
+            steps[:] = map(_apart, steps)
     if run.taken:
         check_answered(model, names, run.taken)
 
 
+@lru_cache(64)
+def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(ours, names)) or ("*",)
+
+
 def check_answered(model: nn.Module, names: Sequence[str], taken: Collection[str]) -> None:
     """Raise InputError for a name or pattern that none of the taps answers to."""
-    patterns = [ours(name) for name in names]
+    patterns = _patterns(tuple(names)) if names else ()
+    if taken.keys() >= set(patterns):
+        return
     paths = () if plain("".join(patterns)) else [path for path, _ in model.named_modules()]
     for asked, pattern in zip(names, patterns, strict=True):
         if pattern not in taken and not any(map(matcher([pattern], paths), taken)):
