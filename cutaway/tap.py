@@ -46,7 +46,9 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     if not _listening or is_dynamo_compiling():
         return value
     listener = _innermost  # read once: another thread may end its listening at any moment
-    taps = None if listener is None else listener.taps.get(module)
+    if listener is None:
+        return value
+    taps = listener.taps.get(module)
     return value if taps is None else listener.hear(taps, module, name, value)
 
 
@@ -63,7 +65,9 @@ def wanted(module: nn.Module, *names: str) -> bool:
     if not _listening or is_dynamo_compiling():
         return False
     listener = _innermost
-    taps = None if listener is None else listener.taps.get(module)
+    if listener is None:
+        return False
+    taps = listener.taps.get(module)
     return taps is not None and listener.wants(taps, module, names)
 
 
@@ -110,6 +114,7 @@ class _Listener:
         self.thread = [get_ident()] if outer is None else outer.thread  # of all that are nested; 0 while one hears
         self.taps: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
         self.paths: dict[nn.Module, str] = {}  # of all modules, where patterns have to be compared
+        self.matches: Callable[[str], bool] | None = None
         by_path, others = _sorted(patterns)
         if others or not patterns:
             self.paths = {module: path for path, module in model.named_modules()}
@@ -126,7 +131,7 @@ class _Listener:
     def find(self, taps: dict[str, str], module: nn.Module, name: str) -> str:
         """The full name of a tap that was not among the plain names, empty where it is not listened to."""
         path = self.paths.get(module)
-        if path is None:
+        if path is None or self.matches is None:
             return ""
         full = f"{path}.{name}" if path else name
         taps[name] = full = full if self.matches(full) else ""
