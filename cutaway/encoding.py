@@ -18,8 +18,6 @@ from cutaway.parts.head import pool
 from cutaway.parts.inputs import padded
 from cutaway.parts.step import Given, Memory
 
-__all__ = ["Rows", "classes", "masked", "names", "outputs", "probabilities", "pseudo_losses", "vectors"]
-
 Pool = Literal["first", "mean", "last"]
 SIZE = 32
 """Rows that are computed at a time."""

@@ -24,8 +24,6 @@ from cutaway.models import Transformer, build
 from cutaway.spec import Model
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["Loaded", "load"]
-
 
 @dataclass(repr=False)
 class Loaded:

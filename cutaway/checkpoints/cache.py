@@ -13,8 +13,6 @@ from filelock import FileLock
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["cache_dir", "staging"]
-
 
 def cache_dir() -> Path:
     """The cache folder: `CUTAWAY_CACHE`, else the place where this platform keeps caches (not created here)."""

@@ -20,8 +20,6 @@ from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.written import Written
 from cutaway.errors import CheckpointError
 
-__all__ = ["convert"]
-
 Format = Literal["hf", "gguf"]
 
 

@@ -17,8 +17,6 @@ from cutaway.checkpoints.forms import Form, Way, forms, states_alone, without_po
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError, SpecError
 
-__all__ = ["Place", "Target", "fit_gguf", "fit_hf"]
-
 LISTED = 8
 
 

@@ -22,8 +22,6 @@ from cutaway.checkpoints.gguf_blocks import BY_ID, CHUNK, BlockType, dequantize
 from cutaway.checkpoints.mapped import drop, map_file
 from cutaway.errors import CheckpointError
 
-__all__ = ["GGUF", "SCALARS", "Field", "TensorInfo"]
-
 SCALARS = {
     0: ("UINT8", "<u1"), 1: ("INT8", "<i1"), 2: ("UINT16", "<u2"), 3: ("INT16", "<i2"), 4: ("UINT32", "<u4"),
     5: ("INT32", "<i4"), 6: ("FLOAT32", "<f4"), 7: ("BOOL", "?"), 10: ("UINT64", "<u8"), 11: ("INT64", "<i8"),

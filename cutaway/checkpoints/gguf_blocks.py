@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-__all__ = ["BY_ID", "BY_NAME", "BlockType", "dequantize"]
-
 Array = np.ndarray
 Unpack = Callable[[Array, Array], None]
 """Blocks as uint8 [n, n_bytes] are unpacked into float32 [n, size]."""

@@ -13,8 +13,6 @@ import numpy as np
 from cutaway.checkpoints.gguf_blocks import Array, Unpack, bits, crumbs, half, nibbles
 from cutaway.errors import CheckpointError
 
-__all__ = ["UNPACK"]
-
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
 

@@ -9,8 +9,6 @@ import torch
 
 from cutaway.checkpoints.gguf_blocks import CHUNK, Array, BlockType
 
-__all__ = ["WRITABLE", "quantize"]
-
 Pack = Callable[[Array], Array]
 """Float32 [n, size] is packed into uint8 [n, n_bytes]."""
 

@@ -16,8 +16,6 @@ from cutaway.checkpoints.gguf_blocks import BlockType
 from cutaway.checkpoints.mapped import replacing
 from cutaway.errors import CheckpointError
 
-__all__ = ["Stored", "field", "fits", "write_gguf"]
-
 NUMBERS = {name: (number, dtype) for number, (name, dtype) in SCALARS.items()}
 MAX_NAME = 63
 """Bytes in the name of a tensor, as llama.cpp has it."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["fetch", "is_name"]
-
 FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 """Weights in the safe format, configuration and tokenizer; nothing that runs code when it is read."""
 

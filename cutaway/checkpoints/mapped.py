@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["drop", "map_file", "replacing"]
-
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 

@@ -27,8 +27,6 @@ from cutaway.tokenizers.from_gguf import from_gguf
 from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["Opened", "open_checkpoint"]
-
 WEIGHTS = (".safetensors", ".bin", ".gguf")
 READ = (".json", ".txt", ".model", ".jinja", ".toml", *WEIGHTS)
 """Endings of the files that are read in a folder."""

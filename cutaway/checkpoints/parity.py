@@ -15,8 +15,6 @@ from cutaway.checkpoints.cache import cache_dir
 from cutaway.checkpoints.mapped import replacing
 from cutaway.errors import CheckpointError
 
-__all__ = ["Layer", "Parity", "Peer", "keep", "marks", "records"]
-
 TOLERANCE = 1e-4
 """How far float32 may be from float64, as a share of the largest number of the layer."""
 PEER_TOLERANCE = 1e-3

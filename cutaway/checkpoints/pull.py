@@ -21,8 +21,6 @@ from cutaway.checkpoints import hub
 from cutaway.checkpoints.cache import cache_dir, staging
 from cutaway.errors import CheckpointError
 
-__all__ = ["KNOWN", "Known", "find", "located", "pull"]
-
 Progress = Callable[[str, int, int], None]
 """Called with (what is going on, bytes done, bytes in all)."""
 

@@ -20,8 +20,6 @@ from torch import Tensor
 from cutaway.checkpoints.mapped import drop, map_file
 from cutaway.errors import CheckpointError
 
-__all__ = ["DTYPES", "Entry", "SafetensorsFile", "SafetensorsFolder"]
-
 MAX_HEADER = 1 << 24
 """Bytes of JSON, enough for a hundred thousand tensors in one file."""
 DTYPES: dict[str, torch.dtype] = {

@@ -15,8 +15,6 @@ from cutaway.checkpoints.mapped import replacing
 from cutaway.checkpoints.safetensors import DTYPES, INDEX, SINGLE
 from cutaway.errors import CheckpointError
 
-__all__ = ["Output", "outputs", "write_file", "write_folder"]
-
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SHARD_BYTES = 5 << 30
 

@@ -20,8 +20,6 @@ from cutaway.parts.step import Given
 from cutaway.reference import models as reference
 from cutaway.tap import listening
 
-__all__ = ["verify"]
-
 TEXT = "The river rises in the mountains, runs north for 300 miles and meets the sea near two small towns."
 N_IDS = 24
 

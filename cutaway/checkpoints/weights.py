@@ -11,8 +11,6 @@ from torch import Tensor
 from cutaway.checkpoints.safetensors import INDEX, SINGLE, SafetensorsFile, SafetensorsFolder
 from cutaway.errors import CheckpointError
 
-__all__ = ["PickledWeights", "check_finite", "open_weights"]
-
 
 def open_weights(
     path: str | Path, *, allow_pickle: bool = False

@@ -13,8 +13,6 @@ from cutaway import spec
 from cutaway.checkpoints.export import Place, Target
 from cutaway.checkpoints.opened import Opened
 
-__all__ = ["Taken", "Written"]
-
 
 @dataclass
 class Written:

@@ -17,8 +17,6 @@ from cutaway.lab.content import markup, skip
 from cutaway.lab.content.chapter import read_chapter, walk
 from cutaway.lab.content.questions import Question, Verdict, read_questions, read_toml
 
-__all__ = ["Verdict", "check", "check_skip", "course", "demo", "skip_test"]
-
 CONTENT = Path(__file__).parent / "content"
 
 

@@ -12,8 +12,6 @@ from tokenizers import pre_tokenizers as pre
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["Pieces", "add_tokens", "byte_bpe", "piece_bpe", "surround", "unigram", "vocabulary", "word_piece"]
-
 SPACE = "▁"
 HIDDEN = "\N{WORD JOINER}"
 """Stands before a piece that a text must not become: no text has it there."""

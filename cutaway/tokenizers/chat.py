@@ -24,8 +24,6 @@ from jinja2.visitor import NodeTransformer
 
 from cutaway.errors import InputError
 
-__all__ = ["ChatTemplate"]
-
 MAX_SOURCE = 1 << 20
 MAX_COST = 1 << 27
 STEP_COST = 1 << 8

@@ -12,8 +12,6 @@ from cutaway.tokenizers import build
 from cutaway.tokenizers.pretokenizers import byte_level
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["from_gguf"]
-
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 ROLES = {
     "bos": ("bos",), "eos": ("eos",), "unk": ("unknown",), "pad": ("padding",), "cls": ("cls",),

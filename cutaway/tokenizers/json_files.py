@@ -8,8 +8,6 @@ from typing import Any
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["read_json", "read_table"]
-
 
 def read_json(path: Path) -> Any:
     """What a file holds. Raises CheckpointError for one that is missing or damaged."""

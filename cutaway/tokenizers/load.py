@@ -15,8 +15,6 @@ from cutaway.tokenizers.piece_files import read_piece_files
 from cutaway.tokenizers.pretokenizers import byte_level
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["from_folder"]
-
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 USUAL = {
     "unk": ("[UNK]", "<unk>"), "pad": ("[PAD]", "<pad>"), "cls": ("[CLS]",), "sep": ("[SEP]",),

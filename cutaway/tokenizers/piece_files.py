@@ -20,8 +20,6 @@ from cutaway.tokenizers import build
 from cutaway.tokenizers.json_files import read_table
 from cutaway.tokenizers.sentencepiece import Model, read_model
 
-__all__ = ["read_piece_files"]
-
 OTHERWISE = ("mbart", "nllb", "camembert", "barthez", "pegasus", "bigbirdpegasus", "debertav2", "plbart", "rembert")
 """Classes that number the pieces in ways of their own; their folders usually have a tokenizer.json."""
 LOWEST = -1e6

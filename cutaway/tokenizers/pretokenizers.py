@@ -14,8 +14,6 @@ from tokenizers import pre_tokenizers as pre
 
 from cutaway.errors import CheckpointError
 
-__all__ = ["BY_NAME", "ByteLevelRule", "byte_level"]
-
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -15,8 +15,6 @@ import tokenizers
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers import build
 
-__all__ = ["Model", "read_model"]
-
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 UNIGRAM, BPE = 1, 2

@@ -8,8 +8,6 @@ from functools import partial
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["StopStrings", "Stream"]
-
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_WAITING = 3
 """A character has at most four bytes, so at most three can wait for their last one."""

@@ -12,8 +12,6 @@ from cutaway.tokenizers.from_gguf import CONTROL, NORMAL, ROLES, UNKNOWN, USER_D
 from cutaway.tokenizers.pretokenizers import BY_NAME, byte_level
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["to_gguf"]
-
 UNUSED, BYTE = 5, 6
 PROBE = (
     "Hello world! I'll it'S we'RE  two   three    four.\n\nline\r\n\t tab \n x_y(z)=1 3.14 12345678 ½² naïve ÉTÉ "

@@ -15,8 +15,6 @@ from cutaway.errors import CheckpointError, InputError
 from cutaway.tokenizers.build import HIDDEN
 from cutaway.tokenizers.chat import ChatTemplate
 
-__all__ = ["Tokenizer"]
-
 Message = Mapping[str, Any]
 LARGEST = 1 << 32
 """Ids have 32 bits in the library."""

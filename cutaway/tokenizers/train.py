@@ -11,8 +11,6 @@ from tokenizers import pre_tokenizers as pre
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["train"]
-
 
 def train(
     texts: Iterable[str], vocab_size: int, *, special: Sequence[str] = ("<|endoftext|>",), min_frequency: int = 2

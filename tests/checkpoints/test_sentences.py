@@ -12,8 +12,8 @@ from transformers import BertConfig, BertModel, T5Config, T5EncoderModel
 import cutaway
 from cutaway.encoding import Rows, vectors
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import peer, tiny
-from tests.checkpoints.families.tiny_encoders import SMALL, batches
+from tests.checkpoints.families.tiny import batches, peer, tiny
+from tests.checkpoints.families.tiny_encoders import SMALL
 
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken", "max": "max_tokens"}
@@ -57,13 +57,13 @@ def folder(tmp_path):
 
 
 def states(folder):
-    ids, mask = batches(0, 61)["right"]
+    ids, mask = batches(61, 20)["right"]
     with torch.no_grad():
         return peer(folder)(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
 
 def ours(folder):
-    ids, mask = batches(0, 61)["right"]
+    ids, mask = batches(61, 20)["right"]
     model = cutaway.load(folder).model
     return vectors(model, Rows([row[: int(n)].tolist() for row, n in zip(ids, mask.sum(1), strict=True)]))
 

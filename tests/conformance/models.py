@@ -1,8 +1,9 @@
-"""Models with weights that matter, what they are given, and their slopes by finite differences."""
+"""Models with weights that matter, what they are given, what they write by the plainest definition (read all, choose,
+again), and their slopes by finite differences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,18 +17,13 @@ from cutaway.reference import models as reference
 from tests.conformance.strategies import EOS
 
 
-def drawn(record: spec.Model) -> Transformer:
+def drawn(record: spec.Model, seed: int = 1) -> Transformer:
     """The model in float64, every weight far enough from 0 that its part shows."""
-    model = build(record, seed=1, dtype=torch.float64).eval()
-    generator = torch.Generator().manual_seed(2)
+    model = build(record, seed=seed, dtype=torch.float64).eval()
+    generator = torch.Generator().manual_seed(seed + 1)
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     return model
-
-
-def writing(record: spec.Model) -> spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.Side:
-    """The stack that reads the ids: the only one, or the decoder."""
-    return record.decoder if isinstance(record, spec.EncoderDecoder) else record
 
 
 def images_for(record: spec.PatchEmbedding, seed: int, n_images: int = 2) -> Tensor:
@@ -59,7 +55,7 @@ class Inputs:
             return Inputs(images_for(record.embedding, seed))
         source = ids_for(5, record.encoder.vocab_size, seed + 1) if isinstance(record, spec.EncoderDecoder) else None
         prefix = torch.tensor([3, 2]) if isinstance(record, spec.PrefixDecoder) else None
-        return Inputs(ids_for(n_tokens, writing(record).vocab_size, seed), source, prefix)
+        return Inputs(ids_for(n_tokens, spec.last_stack(record).vocab_size, seed), source, prefix)
 
     def columns(self, first: int, end: int) -> Inputs:
         """The same source, and these columns of the ids."""
@@ -81,6 +77,57 @@ class Inputs:
         arrays = {name: weight.detach().numpy() for name, weight in weights.items()}
         more = reference.Given(**{name: each.numpy() for name, each in given.items()})
         return reference.forward(record, arrays, self.ids.numpy(), given=more)
+
+
+def writer(record: spec.Model) -> spec.Model:
+    """The same model with a head that gives next tokens, if it has none."""
+    fits = isinstance(record.head, spec.LanguageHead)
+    return record if fits else record.replace(head=spec.LanguageHead(tied=False))
+
+
+def logits_alone(model: Transformer, row: Sequence[int], n_prompt: int, source: Sequence[int] = ()) -> torch.Tensor:
+    """The last logits of one row, read in one piece without a cache."""
+    given = Given(prefix=torch.tensor([n_prompt]))
+    with torch.no_grad():
+        if isinstance(model, EncoderDecoder):
+            given = Given(memory=model.encode(torch.tensor([list(source)])))
+        return model(torch.tensor([list(row)]), given)[0, -1]
+
+
+def greedy_alone(model: Transformer, prompt: Sequence[int], n: int, source: Sequence[int] = ()) -> list[int]:
+    """n tokens after a prompt, each the argmax of everything read anew."""
+    row = list(prompt)
+    for _ in range(n):
+        row.append(int(logits_alone(model, row, len(prompt), source).argmax()))
+    return row[len(prompt) :]
+
+
+def plain(vocab_size: int = 23, context_length: int | str = 64, **attention: object) -> spec.Decoder:
+    """A small decoder; the keywords are fields of its attention."""
+    heads = spec.MultiHead(**({"n_heads": 4, "n_kv_heads": 2, "positions": spec.RoPE()} | attention))
+    stages = tuple(
+        spec.Stage(branches=(spec.Branch(part=part, norm_in=spec.RMSNorm()),)) for part in (heads, spec.Gated(d_ff=20))
+    )
+    return spec.Decoder(
+        d_model=16, vocab_size=vocab_size, context_length=context_length, final_norm=spec.RMSNorm(),
+        layers=(spec.Repeat(times=2, blocks=(spec.Block(stages=stages),)),),
+    )  # fmt: skip
+
+
+def translator(vocab_size: int = 23) -> spec.EncoderDecoder:
+    """A small encoder-decoder."""
+
+    def side(*parts: object) -> spec.Side:
+        stages = tuple(spec.Stage(branches=(spec.Branch(part=part, norm_in=spec.LayerNorm()),)) for part in parts)
+        table = spec.TokenEmbedding(positions=spec.Sinusoidal())
+        return spec.Side(
+            vocab_size=vocab_size, context_length=40, embedding=table, final_norm=spec.LayerNorm(),
+            layers=(spec.Repeat(times=2, blocks=(spec.Block(stages=stages),)),),
+        )  # fmt: skip
+
+    heads, ffn = spec.MultiHead(n_heads=2), spec.Dense(d_ff=20)
+    encoder = side(heads.replace(mask=spec.FullMask()), ffn)
+    return spec.EncoderDecoder(d_model=16, encoder=encoder, decoder=side(heads, spec.Cross(n_heads=2), ffn))
 
 
 def check_slopes(f: Callable[[], Tensor], model: nn.Module, tolerance: float = 1e-6) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from cutaway import spec
 from cutaway.generation import Cache
-from tests.conformance.models import Inputs, drawn, writing
+from tests.conformance.models import Inputs, drawn
 from tests.conformance.strategies import random_specs
 
 N = 540
@@ -34,7 +34,7 @@ def cacheable(record):
     return isinstance(record, (spec.Decoder, spec.EncoderDecoder)) and not any(
         isinstance(part.mask, AHEAD)
         or (isinstance(part.positions, spec.RoPE) and isinstance(part.positions.scaling, changing))
-        for part in spec.attentions(writing(record).blocks)
+        for part in spec.attentions(spec.last_stack(record).blocks)
     )
 
 
@@ -53,7 +53,7 @@ def test_enough_of_every_kind():
 def test_cached_equals_recomputed(index, kind):
     record = SPECS[index]
     model, given = drawn(record), Inputs.of(record, seed=5)
-    cache = Cache(writing(record).blocks, kind, capacity=7)
+    cache = Cache(spec.last_stack(record).blocks, kind, capacity=7)
     with torch.no_grad():
         whole = given.run(model)
         steps = [given.columns(a, b).run(model, cache) for a, b in ((0, 3), (3, 4), (4, 5), (5, 7))]

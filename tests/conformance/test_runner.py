@@ -12,9 +12,8 @@ from cutaway import spec
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation.runner import Runner
 from cutaway.parts.step import Given
-from tests.conformance.models import drawn
+from tests.conformance.models import drawn, plain, translator
 from tests.conformance.strategies import random_specs
-from tests.generation.models import plain, translator
 
 N_NEW, PROMPT = 6, [3, 9, 10, 5, 6]
 ODD = {

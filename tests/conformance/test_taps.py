@@ -11,7 +11,7 @@ from cutaway import spec
 from cutaway.tap import listening
 from cutaway.tracing.names import GLOSSARY, TOOLS, aliases, describe, ours
 from tests.conformance.alone import SPECS as ALONE
-from tests.conformance.models import Inputs, drawn, writing
+from tests.conformance.models import Inputs, drawn
 from tests.conformance.test_properties import EVERY, SOME_FAST, SPECS
 
 
@@ -26,7 +26,7 @@ def heard(record):
 def sizes(name, record, given):
     """How long the axes of a tap are, by letter, read off the spec. An expert may get any number of rows."""
     prefix = re.match(r"(?:(?:encoder|decoder)\.)?", name)[0]
-    stack = spec.stacks(record).get(prefix) or writing(record)
+    stack = spec.stacks(record).get(prefix) or spec.last_stack(record)
     image = stack.embedding if isinstance(stack.embedding, spec.PatchEmbedding) else None
     n_rows, n_target = (len(given.ids), image.n_tokens) if image else given.ids.shape
     n_source = 0 if given.source is None else given.source.shape[1]

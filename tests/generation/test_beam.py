@@ -14,7 +14,7 @@ from cutaway import spec
 from cutaway.generation import Reason, Run, generate
 from cutaway.generation.beam import Beam, Group
 from cutaway.generation.stopping import Limit, Row
-from tests.generation.models import drawn, logits_alone, plain, translator
+from tests.conformance.models import drawn, logits_alone, plain, translator
 
 PROMPTS = [[3, 1, 4], [2, 6, 5, 3, 5], [9]]
 

@@ -11,7 +11,7 @@ from cutaway.generation import Cache, Run, generate
 from cutaway.generation import reader as reading
 from cutaway.generation.reader import Reader
 from cutaway.parts.step import Given
-from tests.generation.models import drawn, logits_alone, plain, translator
+from tests.conformance.models import drawn, logits_alone, plain, translator
 
 IDS = torch.randint(1, 23, (2, 20), generator=torch.Generator().manual_seed(0))
 

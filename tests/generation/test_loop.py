@@ -7,23 +7,18 @@ import torch
 
 from cutaway import spec
 from cutaway.generation import Cache, Run, Stream, generate, reader
+from tests.conformance.models import drawn, greedy_alone, plain, translator, writer
 from tests.conformance.strategies import random_specs
-from tests.generation.models import attentions, drawn, greedy_alone, masks_of, plain, translator, writer
 
 N_NEW = 6
 PROMPTS = [[4, 7, 2], [3, 9, 10, 5, 6, 8, 2], [5]]
 RECORDS = [writer(record) for record in random_specs(220) if not isinstance(record, (spec.Encoder, spec.ImageEncoder))]
 
 
-def stack_of(record: spec.Model) -> spec.Decoder | spec.Side:
-    return record.decoder if isinstance(record, spec.EncoderDecoder) else record
-
-
 def grows_past_dynamic(record: spec.Model, prompts: list[list[int]]) -> bool:
     """Whether a row passes the original length of a dynamic NTK scaling while it is written."""
-    scalings = [
-        part.positions.scaling for part in attentions(stack_of(record)) if isinstance(part.positions, spec.RoPE)
-    ]
+    parts = spec.attentions(spec.last_stack(record).blocks)
+    scalings = [part.positions.scaling for part in parts if isinstance(part.positions, spec.RoPE)]
     longest = max(len(row) for row in prompts) + N_NEW
     return any(isinstance(each, spec.DynamicScaling) and longest > each.original_length for each in scalings)
 
@@ -37,8 +32,8 @@ def expected(model, record: spec.Model) -> list[list[int]]:
 def test_there_are_over_100_random_specs_of_every_kind():
     assert len(RECORDS) > 100
     assert {record.kind for record in RECORDS} == {"decoder", "prefix", "encoder_decoder"}
-    kinds = set().union(*(masks_of(record) for record in RECORDS))
-    assert kinds == {"full", "causal", "sliding", "chunked", "prefix"}
+    parts = [part for record in RECORDS for part in spec.attentions(spec.last_stack(record).blocks)]
+    assert {part.mask.kind for part in parts} == {"full", "causal", "sliding", "chunked", "prefix"}
 
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))

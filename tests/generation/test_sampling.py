@@ -24,7 +24,7 @@ from cutaway.generation.sampling import (
     seen_ids,
 )  # fmt: skip
 from cutaway.reference import sampling as reference
-from tests.generation.models import drawn, logits_alone, plain
+from tests.conformance.models import drawn, logits_alone, plain
 
 CPU = torch.device("cpu")
 few = st.sampled_from([-3.0, -0.5, 0.0, 0.5, 0.50001, 2.0, 8.0])  # so that ties are common

@@ -15,7 +15,7 @@ from cutaway.generation import Reason, Run, Stream, Token, generate, with_change
 from cutaway.generation.stopping import Limit, Row, room
 from cutaway.tokenizers import streaming
 from cutaway.tokenizers.tokenizer import Tokenizer
-from tests.generation.models import drawn, greedy_alone, plain, translator
+from tests.conformance.models import drawn, greedy_alone, plain, translator
 
 ENDLESS = Limit(10**6, Reason("limit", 10**6))
 

@@ -97,6 +97,11 @@ def test_every_module_reads_its_annotations_late():
     assert [relative(path) for path in modules if learners not in path.parents] == []
 
 
+def test_packages_alone_list_their_names():
+    modules = [path for path in (ROOT / "cutaway").rglob("*.py") if path.name != "__init__.py"]
+    assert [relative(path) for path in modules if re.search(r"^__all__\b", path.read_text(), re.M)] == []
+
+
 def test_nothing_is_left_open():
     words = re.compile(r"\b(TO" + "DO|FIX" + "ME|X" + "XX)\b|Not" + r"ImplementedError(\(\))?\s*$", re.M)
     assert [relative(path) for path in CODE + PAGE if words.search(path.read_text())] == []

@@ -10,7 +10,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.generation import Cache
 from cutaway.parts.step import Given, Memory
-from tests.generation.models import drawn, plain, translator
+from tests.conformance.models import drawn, plain, translator
 
 IDS = torch.tensor([[3, 1, 4], [1, 5, 9]])
 ONES = torch.ones(2, 3, dtype=torch.long)

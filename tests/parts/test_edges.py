@@ -14,7 +14,7 @@ from cutaway.parts.moe import load_balance_loss
 from cutaway.parts.step import Given
 from cutaway.reference import feedforward as reference
 from tests.conformance.alone import SPECS
-from tests.conformance.models import Inputs, drawn, writing
+from tests.conformance.models import Inputs, drawn
 
 
 def pools(record: spec.Model) -> bool:
@@ -39,7 +39,7 @@ def test_an_empty_batch_gives_an_empty_answer(name):
             aux: list[torch.Tensor] = []
             empty = rows(given, slice(0, 0))
             empty = empty if name in IMAGES else empty.columns(0, n_tokens)
-            out = empty.run(model, Cache(writing(record).blocks), aux)
+            out = empty.run(model, Cache(spec.last_stack(record).blocks), aux)
             assert out.shape == ((0, *shape) if pools(record) or name in IMAGES else (0, n_tokens, *shape[1:]))
             assert all(float(each) == 0.0 for each in aux)
 

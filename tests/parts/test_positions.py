@@ -11,7 +11,7 @@ from cutaway.generation import Cache
 from cutaway.parts.positions import rope_frequencies, t5_bucket
 from cutaway.parts.step import Given
 from cutaway.reference import positions as reference
-from tests.generation.models import drawn, plain
+from tests.conformance.models import drawn, plain
 
 LONG = spec.LongRopeScaling(short_factors=(1.0, 1.5), long_factors=(3.0, 9.0), original_length=8, factor=4.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,14 +13,13 @@ import torch
 
 from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
-from cutaway.models import build
 from cutaway.parts.step import Given
 from cutaway.spec.fields import below, kinds
 from cutaway.spec.model import Spec
 from cutaway.spec.source import source
 from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
-from tests.conformance.models import images_for
-from tests.conformance.strategies import EOS, random_specs
+from tests.conformance.models import Inputs, drawn
+from tests.conformance.strategies import random_specs
 
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM = list(random_specs(360, seed=5))  # each legal pair once
@@ -33,36 +33,20 @@ def executed(text):
     return names["Model"]
 
 
-def drawn(record):
-    model = build(record, seed=1, dtype=torch.float64).eval()
-    generator = torch.Generator().manual_seed(2)
-    for parameter in model.parameters():
-        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return model
-
-
-def ids_for(vocab_size, n_tokens, seed):
-    ids = torch.randint(0, vocab_size, (2, n_tokens), generator=torch.Generator().manual_seed(seed))
-    ids[:, -1] = EOS
-    return ids
+def built(record):
+    """Our model, and the printed one with the same weights."""
+    ours, plain = drawn(record), executed(source(record))().double().eval()
+    plain.load_state_dict(ours.state_dict())
+    return ours, plain
 
 
 def outputs(record):
-    """What our model gives, and what the printed one gives with the same weights."""
-    text, ours = source(record), drawn(record)
-    plain = executed(text)().double().eval()
-    plain.load_state_dict(ours.state_dict())
-    prefix = torch.tensor([3, 2])
+    """What both give."""
+    (ours, plain), given = built(record), Inputs.of(record, 11)  # past the original length of each scaling
+    takes = inspect.signature(plain.forward).parameters
+    more = {name: getattr(given, name) for name in ("source", "prefix") if name in takes}
     with torch.no_grad():
-        if isinstance(record, spec.EncoderDecoder):
-            ids, seen = ids_for(record.decoder.vocab_size, 7, 3), ids_for(record.encoder.vocab_size, 5, 4)
-            return ours(ids, Given(memory=ours.encode(seen))), plain(ids, source=seen)
-        if isinstance(record, spec.ImageEncoder):
-            images = images_for(record.embedding, 3)
-            return ours(images), plain(images)
-        ids = ids_for(record.vocab_size, 11, 3)  # past the original length of each scaling of the random specs
-        given = {"prefix": prefix} if re.search(r"class Model.*def forward\(self, ids, prefix", text, re.S) else {}
-        return ours(ids, Given(prefix=prefix)), plain(ids, **given)
+        return given.run(ours), plain(given.ids, **more)
 
 
 def assert_equal(record):
@@ -97,11 +81,8 @@ def test_all_random_specs_printed_are_the_models(index):
 
 
 def test_token_types_are_an_argument():
-    record = spec.preset("bert-tiny")
-    ours = drawn(record)
-    plain = executed(source(record))().double().eval()
-    plain.load_state_dict(ours.state_dict())
-    ids, types = ids_for(record.vocab_size, 6, 3), torch.tensor([[0, 0, 1, 1, 0, 1]] * 2)
+    ours, plain = built(spec.preset("bert-tiny"))
+    ids, types = torch.tensor([[3, 1, 4, 1, 5, 9]] * 2), torch.tensor([[0, 0, 1, 1, 0, 1]] * 2)
     with torch.no_grad():
         assert (ours(ids, Given(types=types)) - plain(ids, types=types)).abs().max() < 1e-10
         assert (plain(ids, types=types) - plain(ids)).abs().max() > 1e-3

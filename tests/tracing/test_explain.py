@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutaway import build, load, preset, spec
+from cutaway import build, load, preset
 from cutaway.errors import InputError
 from cutaway.parts.step import Given
 from cutaway.tracing import heads
@@ -17,16 +17,9 @@ from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from cutaway.tracing.tables import Table, report
 from tests.examples.test_learn import module
+from tests.tracing.test_patching import drawn
 
 IDS = torch.tensor([[5, 3, 9, 1, 7]])
-
-
-def drawn(name, **settings):
-    torch.manual_seed(1)
-    model = build(spec.set_values(preset(name), settings), seed=0, dtype=torch.float64).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.copy_(torch.randn_like(parameter) * 0.3)
-    return model
 
 
 def test_the_lens_ends_at_the_model_itself():

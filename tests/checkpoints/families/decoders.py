@@ -1,4 +1,4 @@
-"""What the tests of decoder families share: a small configuration, both ways at once, and the older layout."""
+"""What the tests of decoder families share: a small configuration, and the older layout."""
 
 from __future__ import annotations
 
@@ -6,23 +6,12 @@ import json
 from pathlib import Path
 
 from cutaway.checkpoints import hf
-from cutaway.models import Transformer
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, rewrite
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 } | TOKENS  # fmt: skip
-
-
-def both_ways(model_class: type, config: object, path: Path) -> Transformer:
-    """Logits, greedy text and the way out and back in, all equal transformers' own; returns our model."""
-    folder = tiny(model_class, config, path / "in")
-    model = same_logits(folder)
-    if hasattr(model_class, "generate") and model_class.can_generate():
-        same_text(folder)
-    round_trip(folder, path / "out")
-    return model
 
 
 def older(folder: Path, drop: tuple[str, ...] = (), **changes: object) -> Path:

@@ -12,8 +12,8 @@ from cutaway.checkpoints import hf
 from cutaway.checkpoints.family import family_of
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import rewrite, tiny
-from tests.checkpoints.families.tiny_pairs import SMALL, batch, ours, round_trip, same_outputs, same_texts, theirs
+from tests.checkpoints.families.tiny import rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_pairs import SMALL, batch, ours, same_outputs, same_texts, theirs
 
 STEMS = ["Bart", "MBart", "Pegasus", "Marian", "M2M100", "Blenderbot"]
 

@@ -14,7 +14,7 @@ from transformers import (
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {"vocab_size": 61, "hidden_size": 48, "n_layer": 2, "n_head": 4} | TOKENS
 
@@ -30,17 +30,12 @@ SIZES = {"vocab_size": 61, "hidden_size": 48, "n_layer": 2, "n_head": 4} | TOKEN
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(BloomForCausalLM, BloomConfig(**SIZES | changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(BloomForCausalLM, BloomConfig(**SIZES | changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [BloomModel, BloomForSequenceClassification, BloomForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, BloomConfig(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, BloomConfig(**SIZES, num_labels=3), tmp_path)
 
 
 def test_files_of_2022(tmp_path):

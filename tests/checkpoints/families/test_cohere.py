@@ -7,8 +7,8 @@ from transformers import Cohere2Config, Cohere2ForCausalLM, Cohere2Model, Cohere
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, rewrite, tiny
 
 
 @pytest.mark.parametrize(

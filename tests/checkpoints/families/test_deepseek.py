@@ -17,7 +17,7 @@ from transformers import (
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, "moe_intermediate_size": 12, "num_hidden_layers": 3,
@@ -56,10 +56,7 @@ def v2(**changes):
     ],
 )
 def test_the_third_version_both_ways(changes, tmp_path):
-    folder = tiny(DeepseekV3ForCausalLM, v3(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(DeepseekV3ForCausalLM, v3(**changes), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +70,12 @@ def test_the_third_version_both_ways(changes, tmp_path):
     ],
 )
 def test_the_second_version_both_ways(changes, tmp_path):
-    folder = tiny(DeepseekV2ForCausalLM, v2(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(DeepseekV2ForCausalLM, v2(**changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [DeepseekV3Model, DeepseekV3ForSequenceClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, v3(num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, v3(num_labels=3), tmp_path)
 
 
 def test_fused_experts_of_newer_files(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 import transformers
 from transformers import DistilBertConfig
 
-from tests.checkpoints.families.tiny import rewrite, tiny
-from tests.checkpoints.families.tiny_encoders import round_trip, same_outputs
+from tests.checkpoints.families.tiny import rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_encoders import same_outputs
 
 SMALL = {
     "vocab_size": 61, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 40

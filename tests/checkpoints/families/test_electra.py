@@ -8,8 +8,8 @@ from transformers import ElectraConfig
 
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import rewrite, tiny
-from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
+from tests.checkpoints.families.tiny import rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_encoders import SMALL, same_outputs
 
 CLASSES = ["Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
            "ForQuestionAnswering"]  # fmt: skip

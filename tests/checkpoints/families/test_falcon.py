@@ -15,7 +15,7 @@ from transformers import (
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, round_trip, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -47,17 +47,12 @@ def test_each_block_equals_the_peer_both_ways(changes, alibi, tmp_path):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(FalconForCausalLM, FalconConfig(**SIZES | changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(FalconForCausalLM, FalconConfig(**SIZES | changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [FalconModel, FalconForSequenceClassification, FalconForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, FalconConfig(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, FalconConfig(**SIZES, num_labels=3), tmp_path)
 
 
 def test_files_of_2023(tmp_path):

@@ -25,8 +25,8 @@ from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import TOKENS, rewrite, same_logits, same_text, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, same_text, tiny
 
 TYPES = ["full_attention", "sliding_attention", "full_attention"]
 

@@ -17,17 +17,7 @@ import cutaway
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.convert import convert
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import (
-    TOKENS,
-    batches,
-    peer,
-    rewrite,
-    round_trip,
-    same_logits,
-    same_text,
-    their_logits,
-    tiny,
-)
+from tests.checkpoints.families.tiny import TOKENS, batches, both_ways, peer, rewrite, same_logits, their_logits, tiny
 
 
 def config(**changes):
@@ -49,17 +39,12 @@ def config(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(GPT2LMHeadModel, config(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(GPT2LMHeadModel, config(**changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [GPT2Model, GPT2ForSequenceClassification, GPT2ForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, config(num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config(num_labels=3), tmp_path)
 
 
 def test_files_of_2019(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import GPTBigCodeConfig, GPTBigCodeForCausalLM, GPTBigCodeForSequenceClassification, GPTBigCodeModel
 
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 
 def config(**changes):
@@ -23,17 +23,12 @@ def config(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(GPTBigCodeForCausalLM, config(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(GPTBigCodeForCausalLM, config(**changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [GPTBigCodeModel, GPTBigCodeForSequenceClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, config(num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config(num_labels=3), tmp_path)
 
 
 def test_keys_of_other_programs(tmp_path):

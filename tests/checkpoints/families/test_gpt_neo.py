@@ -13,7 +13,7 @@ from transformers import (
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, tiny
 
 
 def config(types, **changes):
@@ -32,17 +32,12 @@ def config(types, **changes):
     ],
 )
 def test_equals_the_peer_both_ways(types, changes, tmp_path):
-    folder = tiny(GPTNeoForCausalLM, config(types, **changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(GPTNeoForCausalLM, config(types, **changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [GPTNeoModel, GPTNeoForSequenceClassification, GPTNeoForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, config([[["global", "local"], 1]], num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config([[["global", "local"], 1]], num_labels=3), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cutaway.checkpoints import hf
 from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, peer, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, peer, rewrite, same_logits, same_text, tiny
 
 BF16, IDS = torch.bfloat16, torch.tensor([[3, 4, 5, 6]])
 
@@ -42,17 +42,12 @@ def config(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(GptOssForCausalLM, config(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(GptOssForCausalLM, config(**changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [GptOssModel, GptOssForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, config(num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config(num_labels=3), tmp_path)
 
 
 def test_a_configuration_without_scaling_has_their_own(tmp_path):

@@ -15,7 +15,7 @@ from transformers import (
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 48, "rotary_dim": 4} | TOKENS
 
@@ -31,10 +31,7 @@ SIZES = {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions
     ],
 )
 def test_equals_the_peer_both_ways(config_class, model_class, changes, tmp_path):
-    folder = tiny(model_class, config_class(**SIZES | changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config_class(**SIZES | changes), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +39,7 @@ def test_equals_the_peer_both_ways(config_class, model_class, changes, tmp_path)
     [(GPTJConfig, GPTJModel), (GPTJConfig, GPTJForSequenceClassification), (CodeGenConfig, CodeGenModel)],
 )
 def test_other_heads(config_class, model_class, tmp_path):
-    folder = tiny(model_class, config_class(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config_class(**SIZES, num_labels=3), tmp_path)
 
 
 def test_keys_of_the_first_file(tmp_path):

@@ -17,8 +17,8 @@ from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.families.llama import to_config
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, rewrite, tiny
 
 LONG = {"short_factor": [1.0, 1.2, 1.5, 1.9], "long_factor": [1.0, 2.0, 4.0, 7.0]}
 SCALINGS = {

@@ -7,8 +7,8 @@ from transformers import MinistralConfig, MinistralForCausalLM, MistralConfig, M
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, rewrite, tiny
 
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
 

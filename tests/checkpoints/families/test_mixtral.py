@@ -8,7 +8,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, MixtralForSequenceCl
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 
 def config(**changes):
@@ -33,17 +33,12 @@ def config(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(MixtralForCausalLM, config(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(MixtralForCausalLM, config(**changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [MixtralModel, MixtralForSequenceClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, config(num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config(num_labels=3), tmp_path)
 
 
 def test_fused_experts_of_newer_files(tmp_path):

@@ -8,8 +8,8 @@ from transformers import ModernBertConfig
 
 from cutaway import spec
 from cutaway.checkpoints import hf
-from tests.checkpoints.families.tiny import rewrite, tiny
-from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
+from tests.checkpoints.families.tiny import rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_encoders import SMALL, same_outputs
 
 CLASSES = ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 IDS = {"cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}

@@ -7,8 +7,8 @@ import transformers
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, rewrite, tiny
 
 HEAD = {"head_dim": 8}
 TYPES = ["sliding_attention", "full_attention", "sliding_attention"]

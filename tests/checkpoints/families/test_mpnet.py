@@ -6,8 +6,8 @@ import pytest
 import transformers
 from transformers import MPNetConfig
 
-from tests.checkpoints.families.tiny import tiny
-from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
+from tests.checkpoints.families.tiny import round_trip, tiny
+from tests.checkpoints.families.tiny_encoders import SMALL, same_outputs
 
 CLASSES = ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 

@@ -9,7 +9,7 @@ from transformers import MptConfig, MptForCausalLM, MptForSequenceClassification
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {"vocab_size": 61, "d_model": 48, "n_layers": 2, "n_heads": 4, "max_seq_len": 48} | TOKENS
 
@@ -24,17 +24,12 @@ SIZES = {"vocab_size": 61, "d_model": 48, "n_layers": 2, "n_heads": 4, "max_seq_
     ],
 )
 def test_equals_the_peer_both_ways(changes, attention, tmp_path):
-    folder = tiny(MptForCausalLM, MptConfig(**SIZES | changes, attn_config=attention), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(MptForCausalLM, MptConfig(**SIZES | changes, attn_config=attention), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [MptModel, MptForSequenceClassification, MptForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, MptConfig(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, MptConfig(**SIZES, num_labels=3), tmp_path)
 
 
 def test_keys_of_the_first_file(tmp_path):

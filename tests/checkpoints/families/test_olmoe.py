@@ -7,7 +7,7 @@ from transformers import OlmoeConfig, OlmoeForCausalLM, OlmoeModel
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 
 def config(**changes):
@@ -30,16 +30,11 @@ def config(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(OlmoeForCausalLM, config(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(OlmoeForCausalLM, config(**changes), tmp_path)
 
 
 def test_without_a_head(tmp_path):
-    folder = tiny(OlmoeModel, config(), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(OlmoeModel, config(), tmp_path)
 
 
 def test_fused_experts_of_newer_files(tmp_path):

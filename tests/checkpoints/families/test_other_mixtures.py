@@ -18,7 +18,7 @@ from transformers import (
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -71,19 +71,14 @@ CASES = [
 
 @pytest.mark.parametrize(("model_class", "config"), CASES)
 def test_equals_the_peer_both_ways(model_class, config, tmp_path):
-    folder = tiny(model_class, config, tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("model_class", "config"), [(GraniteMoeModel, granite()), (Glm4MoeModel, glm()), (Ernie4_5_MoeModel, ernie())]
 )
 def test_without_a_head(model_class, config, tmp_path):
-    folder = tiny(model_class, config, tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, config, tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [GraniteMoeForCausalLM, Glm4MoeForCausalLM, Ernie4_5_MoeForCausalLM])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import PhiConfig, PhiForCausalLM, PhiForSequenceClassification, PhiForTokenClassification, PhiModel
 
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 56,
@@ -30,17 +30,12 @@ def rope(**changes):
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(PhiForCausalLM, PhiConfig(**SIZES | changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(PhiForCausalLM, PhiConfig(**SIZES | changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [PhiModel, PhiForSequenceClassification, PhiForTokenClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, PhiConfig(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, PhiConfig(**SIZES, num_labels=3), tmp_path)
 
 
 def test_older_layouts_of_the_file(tmp_path):

@@ -9,8 +9,8 @@ from transformers import Phi3Config, Phi3ForCausalLM, Phi3ForSequenceClassificat
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import peer, rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, peer, rewrite, tiny
 
 FACTORS = {"short_factor": [1.0, 1.2, 1.5, 1.9], "long_factor": [1.0, 2.0, 4.0, 7.0]}
 LONG = {"rope_type": "longrope", "rope_theta": 500.0, **FACTORS}

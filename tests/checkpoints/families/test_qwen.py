@@ -15,8 +15,8 @@ from transformers import (
 
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.decoders import SMALL, both_ways, same_spec_when_older
-from tests.checkpoints.families.tiny import rewrite, tiny
+from tests.checkpoints.families.decoders import SMALL, same_spec_when_older
+from tests.checkpoints.families.tiny import both_ways, rewrite, tiny
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
 BOTH = [

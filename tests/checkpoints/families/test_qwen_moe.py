@@ -15,7 +15,7 @@ from transformers import (
 from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.errors import CheckpointError
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, round_trip, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, "moe_intermediate_size": 12, "num_hidden_layers": 3,
@@ -51,10 +51,7 @@ def qwen3(**changes):
     ],
 )
 def test_the_second_generation_both_ways(changes, tmp_path):
-    folder = tiny(Qwen2MoeForCausalLM, qwen2(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(Qwen2MoeForCausalLM, qwen2(**changes), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +71,7 @@ def test_the_second_generation_both_ways(changes, tmp_path):
     ],
 )  # fmt: skip
 def test_the_third_generation_both_ways(changes, tmp_path):
-    folder = tiny(Qwen3MoeForCausalLM, qwen3(**changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(Qwen3MoeForCausalLM, qwen3(**changes), tmp_path)
 
 
 def test_other_heads(tmp_path):

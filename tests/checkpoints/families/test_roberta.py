@@ -11,8 +11,8 @@ from cutaway import spec
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.parts.step import Given
-from tests.checkpoints.families.tiny import rewrite, tiny
-from tests.checkpoints.families.tiny_encoders import SMALL, round_trip, same_outputs
+from tests.checkpoints.families.tiny import rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_encoders import SMALL, same_outputs
 
 CLASSES = ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 BOTH_SIDES = ("full", "one", "right", "left")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import Starcoder2Config, Starcoder2ForCausalLM, Starcoder2ForSequenceClassification, Starcoder2Model
 
-from tests.checkpoints.families.tiny import TOKENS, rewrite, round_trip, same_logits, same_text, tiny
+from tests.checkpoints.families.tiny import TOKENS, both_ways, rewrite, same_logits, tiny
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -24,17 +24,12 @@ SIZES = {
     ],
 )
 def test_equals_the_peer_both_ways(changes, tmp_path):
-    folder = tiny(Starcoder2ForCausalLM, Starcoder2Config(**SIZES | changes), tmp_path / "in")
-    same_logits(folder)
-    same_text(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(Starcoder2ForCausalLM, Starcoder2Config(**SIZES | changes), tmp_path)
 
 
 @pytest.mark.parametrize("model_class", [Starcoder2Model, Starcoder2ForSequenceClassification])
 def test_other_heads(model_class, tmp_path):
-    folder = tiny(model_class, Starcoder2Config(**SIZES, num_labels=3), tmp_path / "in")
-    same_logits(folder)
-    round_trip(folder, tmp_path / "out")
+    both_ways(model_class, Starcoder2Config(**SIZES, num_labels=3), tmp_path)
 
 
 def test_older_layouts_of_the_file(tmp_path):

@@ -13,8 +13,8 @@ from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import CheckpointError
 from cutaway.parts.step import Given
 from tests.checkpoints.families import tiny_encoders
-from tests.checkpoints.families.tiny import peer, rewrite, tiny
-from tests.checkpoints.families.tiny_pairs import ours, round_trip, same_outputs, same_texts
+from tests.checkpoints.families.tiny import batches, peer, rewrite, round_trip, tiny
+from tests.checkpoints.families.tiny_pairs import ours, same_outputs, same_texts
 
 SMALL = {
     "vocab_size": 61, "d_model": 32, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
@@ -83,7 +83,7 @@ def test_other_classes_of_two_stacks(kind, tmp_path):
 def test_the_encoder_alone(kind, tmp_path):
     folder = folder_of(kind, tmp_path / "in", num_labels=3, feed_forward_proj="gated-gelu")
     tiny_encoders.same_outputs(folder, sides=("full", "one", "right", "left"))
-    tiny_encoders.round_trip(folder, tmp_path / "out")
+    round_trip(folder, tmp_path / "out")
 
 
 def test_a_classifier_reads_the_state_for_the_end(tmp_path):
@@ -113,7 +113,7 @@ def test_files_of_2019(tmp_path):
 
 def test_padding_on_either_side_moves_no_bias(tmp_path):
     model = open_checkpoint(folder_of(WRITES, tmp_path)).load()
-    ids, mask = tiny_encoders.batches(0, 61)["left"]
+    ids, mask = batches(61, 20)["left"]
     target = torch.tensor([[0, 5, 6]] * 3)
     padded = ours(model, ids, mask, target)
     n = int(mask[1].sum())

@@ -1,4 +1,4 @@
-"""Tiny random encoders of transformers, and what ours must share with them: what the class gives, and the way out."""
+"""Tiny random encoders of transformers, and what ours must share with them: what the class gives."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from cutaway import spec
-from cutaway.checkpoints import hf
-from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.models import OneStack
 from cutaway.parts.step import Given
 from cutaway.tap import listening
-from tests.checkpoints.families.tiny import peer
+from tests.checkpoints.families.tiny import batches, peer, told
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
@@ -23,30 +21,8 @@ SMALL = {
 }  # fmt: skip
 
 
-def batches(pad: int, vocab_size: int, length: int = 20) -> dict[str, tuple[Tensor, Tensor]]:
-    """Ids and masks, padding filled with its id: none, one token, on the right and on the left."""
-    ids = torch.randint(4, vocab_size, (3, length), generator=torch.Generator().manual_seed(1))
-    lengths, column = torch.tensor([[length], [length // 2], [1]]), torch.arange(length)
-    right, left = (column < lengths).long(), (column >= length - lengths).long()
-    return {
-        "full": (ids, torch.ones_like(ids)),
-        "one": (ids[:, :1], torch.ones_like(ids[:, :1])),
-        "right": (torch.where(right == 1, ids, pad), right),
-        "left": (torch.where(left == 1, ids, pad), left),
-    }
-
-
 def theirs(model: torch.nn.Module, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> dict[str, Tensor]:
-    """What a class gives: its logits, classes, the two ends of an answer, or its states and what its pooler makes."""
-    more = {} if types is None else {"token_type_ids": types}
-    with torch.no_grad():
-        out = model(input_ids=ids, attention_mask=mask, **more)
-    if "start_logits" in out:
-        return {"output": torch.stack((out.start_logits, out.end_logits), -1)}
-    if "logits" not in out:
-        pooled = out.get("pooler_output")
-        return {"output": out.last_hidden_state} | ({} if pooled is None else {"pooled": pooled})
-    return {"output": out.logits}
+    return told(model, input_ids=ids, attention_mask=mask, **({} if types is None else {"token_type_ids": types}))
 
 
 def ours(model: OneStack, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> dict[str, Tensor]:
@@ -65,11 +41,11 @@ def same_outputs(folder: Path, tolerance: float = 1e-5, sides: tuple[str, ...] =
     """Ours equals theirs on every batch, with token types too, up to `tolerance` of the largest number."""
     model, their = open_checkpoint(folder).load(), peer(folder)
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    for name, (ids, mask) in batches(pad, model.spec.vocab_size).items():
+    for name, (ids, mask) in batches(model.spec.vocab_size, 20, pad).items():
         if name in sides:
             compare(name, ours(model, ids, mask), theirs(their, ids, mask), mask, tolerance)
     if model.spec.embedding.n_token_types > 1:
-        ids, mask = batches(pad, model.spec.vocab_size)["full"]
+        ids, mask = batches(model.spec.vocab_size, 20, pad)["full"]
         types = (torch.arange(ids.shape[1]) > 7).long().expand(ids.shape)
         compare("types", ours(model, ids, mask, types), theirs(their, ids, mask, types), mask, tolerance)
     return model
@@ -82,16 +58,3 @@ def compare(name: str, got: dict[str, Tensor], want: dict[str, Tensor], mask: Te
         real = mask == 1 if value.shape[:2] == mask.shape else ...
         worst = (got[key] - value)[real].abs().max() / value[real].abs().max()
         assert worst <= tolerance, (name, key, float(worst))
-
-
-def round_trip(folder: Path, out: Path) -> None:
-    """In, out, in again: one spec, and a folder in which transformers finds the same model."""
-    convert(folder, "hf", out)
-    record, again = (hf.read_spec(each)[0] for each in (folder, out))
-    assert again.replace(name=record.name) == record
-    pad, vocab_size = record.generation.pad_id, record.vocab_size
-    before, after = peer(folder), peer(out)
-    assert sum(p.numel() for p in after.parameters()) == sum(p.numel() for p in before.parameters())
-    ids, mask = batches(pad, vocab_size)["right"]
-    want, got = theirs(before, ids, mask), theirs(after, ids, mask)
-    assert all(torch.equal(got[key], want[key]) for key in want)

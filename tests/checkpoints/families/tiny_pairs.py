@@ -1,4 +1,4 @@
-"""Tiny random encoder-decoders of transformers, and what ours must share with them: logits, texts, and the way out."""
+"""Tiny random encoder-decoders of transformers, and what ours must share with them: logits and texts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutaway.checkpoints import hf
-from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.generation import generate
 from cutaway.models import EncoderDecoder
 from cutaway.parts.step import Given
-from tests.checkpoints.families.tiny import peer
+from tests.checkpoints.families.tiny import batches, peer, told
 
 IDS = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
 SMALL = {
@@ -26,19 +24,12 @@ SMALL = {
 
 def batch(pad: int, vocab_size: int, length: int = 14) -> tuple[Tensor, Tensor, Tensor]:
     """Sources padded on the right with their mask, and target ids."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(4, vocab_size, (3, length), generator=generator)
-    lengths = torch.tensor([[length], [length // 2], [1]])
-    mask = (torch.arange(length) < lengths).long()
-    return torch.where(mask == 1, ids, pad), mask, torch.randint(4, vocab_size, (3, 9), generator=generator)
+    target = torch.randint(4, vocab_size, (3, 9), generator=torch.Generator().manual_seed(2))
+    return *batches(vocab_size, length, pad)["right"], target
 
 
 def theirs(model: torch.nn.Module, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
-    with torch.no_grad():
-        out = model(input_ids=source, attention_mask=mask, decoder_input_ids=target)
-    if "start_logits" in out:
-        return torch.stack((out.start_logits, out.end_logits), -1)
-    return out.logits if "logits" in out else out.last_hidden_state
+    return told(model, input_ids=source, attention_mask=mask, decoder_input_ids=target)["output"]
 
 
 def ours(model: EncoderDecoder, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
@@ -80,13 +71,3 @@ OURS = {
     "forced_eos_token_id": "end_forced_id", "early_stopping": "early_stopping",
     "no_repeat_ngram_size": "no_repeat_ngram_size", "min_new_tokens": "min_tokens",
 }  # fmt: skip
-
-
-def round_trip(folder: Path, out: Path) -> None:
-    """In, out, in again: one spec, and a folder in which transformers finds the same model."""
-    data = json.loads((folder / "config.json").read_text())
-    convert(folder, "hf", out)
-    record, again = (hf.read_spec(each)[0] for each in (folder, out))
-    assert again.replace(name=record.name) == record
-    arguments = batch(data["pad_token_id"], 30)
-    assert torch.equal(theirs(peer(folder), *arguments), theirs(peer(out), *arguments))
