@@ -14,7 +14,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
-from cutaway.checkpoints.pull import KNOWN, located
+from cutaway.checkpoints.pull import KNOWN, alike, located
 from cutaway.encoding import Pool, Rows, classes, masked, names, probabilities, vectors
 from cutaway.errors import CheckpointError, InputError
 from cutaway.generation.loop import Stream
@@ -189,6 +189,6 @@ def load(
     if name in spec.names():
         return Loaded(build(spec.preset(name), seed=0, dtype=dtype).eval(), None, name)
     raise CheckpointError(
-        f"{name}: no such model; give a known name ({', '.join(KNOWN)}), a folder, a .gguf file, "
-        f"or a preset ({', '.join(spec.names()[:8])}, ...)"
+        f"{name}: no such model{alike(name)}; give a known name ({', '.join(KNOWN)}), a folder, a .gguf file, a name "
+        f"on the hub, or a preset ({', '.join(spec.presets.families())})"
     )

@@ -163,7 +163,9 @@ def _unknown(table: list[Knob], word: str) -> str:
     layers = [knob for knob in table if knob.word == "layer"]
     if (at := re.match(r"blocks\.(\d+)(?:\.|$)", word)) and int(at[1]) >= len(layers) > 0:
         return f"{word}: the model has layers 0 to {len(layers) - 1}"
-    near = get_close_matches(word, [*words, *names], n=1, cutoff=0.75)
+    at = re.search(r"\bblocks(\.[^.\[]+|\[[^\]]*\])\.", word)
+    alike = [re.sub(r"\bblocks\.\d+\.", lambda _: at[0] if at else "", name) for name in names]
+    near = get_close_matches(word, [*words, *names, *alike], n=1, cutoff=0.75)
     meant = f"did you mean {near[0]}? It" if near else "it"
     return f"{word}: the model has no such part; {meant} has {', '.join(words)}, and `blocks.0.ffn` names one layer's"
 

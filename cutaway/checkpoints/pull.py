@@ -137,6 +137,15 @@ def located(name: str | Path, progress: Progress | None = None) -> Path:
     return hub.fetch(name) if hub.is_name(name) else Path(name)
 
 
+def alike(name: str) -> str:
+    """The known model or preset that is spelled most like an unknown name, as words to add to what is wrong."""
+    from cutaway import spec  # only here, since `cutaway doctor` must run where pydantic is missing
+    from cutaway.spec.explain import nearest
+
+    found = nearest(name, (*KNOWN, *spec.names()), cutoff=0.5)
+    return f", the nearest is {found}" if found else ""
+
+
 def _known(name: str) -> Known:
     if name not in KNOWN:
         raise CheckpointError(f"no model is known by the name {name!r}; known are: {', '.join(sorted(KNOWN))}")

@@ -42,7 +42,8 @@ def _run() -> None:
         app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_none")
         sys.stdout.flush()
     except cyclopts.CycloptsError as error:
-        _fail(f"{' '.join(str(error).split())} `cutaway --help` lists what there is")
+        verb = " ".join(["cutaway", *(error.command_chain or ())])
+        _fail(f"{' '.join(str(error).split())} `{verb} --help` lists what there is")
     except CutawayError as error:
         _fail(str(error))
     except BrokenPipeError:

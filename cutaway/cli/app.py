@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import Parameter
 
 from cutaway import __version__
-from cutaway.cli.options import Checkpoint, Flag, Json, Model, NotNegativeIfGiven, Out, Set, Texts, Word
+from cutaway.cli.options import Checkpoint, Flag, Json, Model, NotNegativeIfGiven, Out, Set, Texts, Word, Writing
 from cutaway.errors import InputError, SpecError
 
 app = cyclopts.App(name="cutaway", version=__version__, help="A Transformer you can see into, take apart and run.")
@@ -24,12 +24,8 @@ Losses = Annotated[str, Parameter(name="--text", show_default=False)]
 
 @app.command
 def run(
-    model: Checkpoint = "smollm2", text: str = "The capital of France is", /, *,
-    max_tokens: int = 24, greedy: Flag = False, temperature: float | None = None,
-    top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
-    repetition_penalty: float | None = None, stop: Texts = (), seed: int = 0,
-    chat: Flag = False, stdin: Flag = False, remove: Texts = (), losses: Losses = "",
-    trace: bool | None = None, json: Json = False,
+    model: Checkpoint = "smollm2", text: str = "The capital of France is", /, *, writing: Writing = Writing(),
+    stdin: Flag = False, remove: Texts = (), losses: Losses = "", trace: bool | None = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Continue a text; on a terminal, or with --trace, show below it what happened inside.
 
@@ -37,16 +33,6 @@ def run(
     The text is sent as it is. What is not given is as the checkpoint has it.
 
     :param text: the text to continue
-    :param max_tokens: most new tokens
-    :param greedy: always the likeliest token, as temperature 0
-    :param temperature: 0 is greedy, 1 leaves the model's probabilities as they are
-    :param top_k: sample among the k likeliest tokens
-    :param top_p: sample among the likeliest tokens that together have this probability
-    :param min_p: sample among tokens with at least this share of the likeliest one's probability
-    :param repetition_penalty: above 1 makes tokens that came before less likely
-    :param stop: a text that ends the continuation, itself not shown
-    :param seed: equal seeds give equal texts
-    :param chat: put the text into the model's chat template
     :param stdin: read the text from standard input
     :param remove: a part to run without, such as mask, attn, blocks.3.ffn or blocks.2.attn.head.5; may be given several
         times; `--remove help` lists those of the model
@@ -55,15 +41,10 @@ def run(
     """
     from cutaway.cli.run import Request, piped, show_run
 
-    if greedy and temperature:
-        raise InputError(f"--greedy and --temperature {temperature}: choose one of the two")
-    options = given(
-        max_tokens=max_tokens, temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        repetition_penalty=repetition_penalty, stop_strings=stop or None,
-    )  # fmt: skip
+    if writing.greedy and writing.temperature:
+        raise InputError(f"--greedy and --temperature {writing.temperature}: choose one of the two")
     inside = sys.stdout.isatty() and not json if trace is None else trace
-    text = piped() if stdin else text
-    show_run(Request(model, text, options, seed, chat, remove, losses, inside, json))
+    show_run(Request(model, piped() if stdin else text, writing, remove, losses, inside, json))
 
 
 @app.command
@@ -79,7 +60,7 @@ def chat(
     """
     from cutaway.cli.run import chat as talk
 
-    talk(model, given(max_tokens=max_tokens, temperature=temperature), seed, json)
+    talk(model, Writing(max_tokens, temperature=temperature, seed=seed), json)
 
 
 @app.command
@@ -249,8 +230,3 @@ def settings(sets: tuple[str, ...]) -> dict[str, str]:
         if "=" not in word:
             raise SpecError(f"--set {word}: write it as path=value, such as n_layers=4")
     return dict(word.split("=", 1) for word in sets)
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in options.items() if value is not None}

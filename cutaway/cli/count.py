@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from cutaway import spec
-from cutaway.cli.output import console, print_json, print_table
+from cutaway.cli.output import console, print_filled, print_json, print_table
 from cutaway.errors import InputError
 from cutaway.spec.count import Count, PartCount
-from cutaway.spec.words import scaled
+from cutaway.spec.words import counted, scaled
 
 COLUMNS = ("part", "parameters", "weights", "cache", "kept", "forward", "backward")
 
@@ -34,11 +34,8 @@ def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) ->
             rows += [_row("head", cost.parts[-1], tokens), _total(cost)]
         print_table(COLUMNS, rows, total=prefix != "encoder.")
         console.print()
-    console.print(
-        f"float32, one row of {tokens:,} tokens; where layers are alike, each alone.\n"
-        "kept: activations that the backward pass needs; forward, backward: FLOP a token.",
-        style="dim", soft_wrap=True,
-    )  # fmt: skip
+    print_filled(f"float32, one row of {counted(tokens)} tokens; where layers are alike, each alone.", style="dim")
+    print_filled("kept: activations that the backward pass needs; forward, backward: FLOP a token.", style="dim")
     if speed:
         _print_speed(speed, cost)
 
@@ -79,11 +76,11 @@ def _length(context: int | str) -> float:
 
 def _print_speed(speed: dict[str, float | None], cost: Count) -> None:
     """Predicted beside measured."""
-    console.print(
-        f"\nThis machine, {speed['threads']} thread{'s' if speed['threads'] != 1 else ''}: reads "
-        f"{scaled(speed['bandwidth'], 'B')}/s, multiplies {scaled(speed['flop_rate'], 'FLOP')}/s (float32)",
-        soft_wrap=True,
-    )  # fmt: skip
+    console.print()
+    print_filled(
+        f"This machine, {speed['threads']} thread{'s' if speed['threads'] != 1 else ''}: reads "
+        f"{scaled(speed['bandwidth'], 'B')}/s, multiplies {scaled(speed['flop_rate'], 'FLOP')}/s (float32)"
+    )
     rows = []
     for what in ("writing", "reading"):
         predicted, found = speed[f"{what}_predicted"], speed[f"{what}_measured"]
@@ -115,12 +112,12 @@ def _label(run: list[PartCount]) -> str:
 def _row(name: str, part: PartCount, tokens: int) -> tuple[str, ...]:
     forward = part.forward_flops / tokens
     sizes = (part.weight_bytes, part.cache_bytes, part.activation_bytes)
-    return (name, f"{part.parameters:,}", *map(_size, sizes), _work(forward), _work(2 * forward))
+    return (name, counted(part.parameters), *map(_size, sizes), _work(forward), _work(2 * forward))
 
 
 def _total(cost: Count) -> tuple[str, ...]:
     sizes = (cost.weight_bytes, cost.cache_bytes, cost.activation_bytes)
-    return ("all", f"{cost.parameters:,}", *map(_size, sizes), _work(cost.forward_flops), _work(cost.backward_flops))
+    return ("all", counted(cost.parameters), *map(_size, sizes), _work(cost.forward_flops), _work(cost.backward_flops))
 
 
 def _size(n: float) -> str:

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -39,9 +40,11 @@ def show_doctor(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"well": not faults, "findings": [each._asdict() for each in found]}))
         return 1 if faults else 0
+    width = shutil.get_terminal_size().columns
     marks = {"ok": "ok  ", "note": "note", "fault": "BAD "}
     for state, what, advice in found:
-        print(f"{marks[state]}  {what}{f': {advice}' if advice else ''}", flush=True)
+        told = f"{marks[state]}  {what}{f': {advice}' if advice else ''}"
+        print(textwrap.fill(told, width, subsequent_indent=" " * 6, break_long_words=False), flush=True)
     print("\nall well" if not faults else f"\n{len(faults)} to mend, the first first")
     return 1 if faults else 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.cli.output import console, print_json, print_table
+from cutaway.cli.output import print_filled, print_json, print_table
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
 
@@ -33,9 +33,8 @@ def show_reading(loaded: Loaded, text: str, as_json: bool, more: dict[str, Any])
         print_table(("class", what), [(each["label"], _share(each["probability"])) for each in result["classes"]])
     else:
         vector = result["vector"]
-        more = ", ..." if len(vector) > SHOWN else ""
-        console.print(f"{len(vector)} numbers, length {result['length']:.4f}", soft_wrap=True)
-        console.print(", ".join(f"{x:.4f}" for x in vector[:SHOWN]) + more, soft_wrap=True)
+        print_filled(f"{len(vector)} numbers, length {result['length']:.4f}")
+        print_filled(", ".join(f"{x:.4f}" for x in vector[:SHOWN]) + ", ..." * (len(vector) > SHOWN))
 
 
 def reading(loaded: Loaded, text: str) -> dict[str, Any]:

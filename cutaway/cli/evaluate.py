@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.cli.models import load_model
-from cutaway.cli.output import print_json, reason
+from cutaway.cli.output import print_filled, print_json, reason
 from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
@@ -37,9 +37,11 @@ def show_eval(name: str, file: str, as_json: bool) -> None:
     if as_json:
         print_json(result)
     else:
-        print(f"{scored:,} of {len(ids):,} tokens scored, windows of {width}")
-        print(f"{'pseudo-' * masked}loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "
-              f"{result['bits_per_byte']:.4f} bits a byte")  # fmt: skip
+        print_filled(f"{scored:,} of {len(ids):,} tokens scored, windows of {width:,}")
+        print_filled(
+            f"{'pseudo-' * masked}loss {loss:.4f} nats a token, perplexity {result['perplexity']:.3f}, "
+            f"{result['bits_per_byte']:.4f} bits a byte"
+        )
 
 
 def read_text(file: str) -> str:

@@ -9,7 +9,8 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
-from cutaway.cli.output import console, print_table
+from cutaway import spec
+from cutaway.cli.output import console, print_entry, print_table
 from cutaway.loaded import Loaded
 from cutaway.models import EncoderDecoder
 from cutaway.parts.norms import normed
@@ -28,7 +29,7 @@ class Inside:
     """One pass over the prompt with every tap heard. An encoder-decoder reads it and writes its first token."""
 
     def __init__(self, loaded: Loaded, ids: list[int]) -> None:
-        self.loaded, self.ids = loaded, ids
+        self.loaded, self.ids, self.writes = loaded, ids, isinstance(loaded.spec.head, spec.LanguageHead)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.depths: list[Tensor] = []
         model = loaded.model
@@ -51,38 +52,39 @@ class Inside:
         return {
             "tokens": [self.loaded.decode([i]) for i in self.ids],
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "likeliest": {label: self._guesses(state) for label, state in self._by_depth()},
             "sizes": self._sizes(),
-        }
+        } | ({"likeliest": {label: self._guesses(state) for label, state in self._by_depth()}} if self.writes else {})
 
     def show(self) -> None:
         """The same for people, within 80 columns."""
         shown = ", ".join(f"{self.loaded.decode([i])!r} {i}" for i in self.ids[:12])
-        console.print(f"\n[bold]Tokens[/]  {escape(shown)}{' …' if len(self.ids) > 12 else ''}\n")
+        console.print(f"\n[bold]Tokens[/]  {escape(shown)}{' …' if len(self.ids) > 12 else ''}")
         self._show_flow()
-        self._show_depths()
+        if self.writes:
+            self._show_depths()
         self._show_sizes()
 
     def _show_flow(self) -> None:
-        console.print("Shape at each stage", style="bold")
+        console.print("\nShape at each stage", style="bold")
         for name, shape in self.shapes.items():
             later = re.search(r"blocks\.(\d+)\.", name)
             if (later is None or later[1] == "0") and not name.endswith(AROUND):
-                console.print(f"  {name:34} {' × '.join(map(str, shape))}", markup=False, soft_wrap=True)
-        console.print(f"  [dim]and so in each of {len(stack_of(self.loaded.model)[0].blocks)} blocks[/]\n")
+                print_entry(f"  {name}", " × ".join(map(str, shape)), 35)
+        console.print(f"  [dim]and so in each of {len(stack_of(self.loaded.model)[0].blocks)} blocks[/]")
 
     def _show_depths(self) -> None:
         rows = []
         for label, state in self._by_depth():
             guesses = [f"{_cut(token)} {100 * share:.0f}%" for token, share in self._guesses(state)]
             rows.append((f"  after {label}", *guesses))
-        console.print("Likeliest next token, by depth", style="bold")
+        console.print("\nLikeliest next token, by depth", style="bold")
         print_table(("", *map(str, range(1, GUESSES + 1))), rows, left=range(GUESSES + 1))
 
     def _show_sizes(self) -> None:
         sizes = self._sizes()
+        cache = f", {scaled(sizes['cache_bytes'], 'B')} of cache" if sizes["cache_bytes"] else ""
         console.print(f"\n[bold]Size[/]   {sizes['parameters']:,} parameters, {scaled(sizes['weight_bytes'], 'B')} of "
-                      f"weights, {scaled(sizes['cache_bytes'], 'B')} of cache")  # fmt: skip
+                      f"weights{cache}")  # fmt: skip
         last = self.loaded.last
         if last is not None:
             read, written = last.timing.n_prompt / max(last.timing.prefill, 1e-9), last.timing.tokens_per_second

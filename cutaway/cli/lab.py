@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from cutaway.cli.options import Json, Texts
-from cutaway.cli.output import console, print_entry, print_json
+from cutaway.cli.output import print_entry, print_filled, print_json
 from cutaway.errors import InputError
 
 app = App(name="lab", help="Open the course and its labs in the browser, or run one lab here.")
@@ -60,10 +60,10 @@ def run(
     if json:
         print_json(result)
         return
-    console.print(result["text"], markup=False, soft_wrap=not console.is_terminal)
+    print_filled(result["text"])
     width = max(map(len, result["numbers"]), default=0)
     for name, number in result["numbers"].items():
-        print(f"  {name:<{width}}  {number}")
+        print_entry(f"  {name}", str(number), width + 2)
 
 
 @app.command(name="list")

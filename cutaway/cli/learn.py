@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from cutaway.cli.options import Flag, Json
-from cutaway.cli.output import print_json
+from cutaway.cli.output import print_entry, print_json
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def list_(*, folder: Path = Path(), json: Json = False) -> None:
         print_json([_row(exercise, file) for exercise, file in rows])
         return
     for exercise, file in rows:
-        print(f"{exercise.id:<20}  {exercise.title:<34}  {file if file.exists() else ''}".rstrip())
+        print_entry(exercise.id, exercise.title + (f"  {file}" if file.exists() else ""), 20)
 
 
 @app.command

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from cutaway import spec
 from cutaway.checkpoints import hub
-from cutaway.checkpoints.pull import KNOWN, located
+from cutaway.checkpoints.pull import KNOWN, alike, located
 from cutaway.cli.output import errors
 from cutaway.errors import InputError
 
@@ -34,7 +34,7 @@ def fetch(name: str) -> Path:
 def fetch_known(name: str) -> Path:
     """As `fetch`, for the names of `cutaway list` and of the hub alone."""
     if name not in KNOWN and not hub.is_name(name):
-        raise InputError(f"{name}: no model of this name is known; `cutaway list` names them")
+        raise InputError(f"{name}: no model of this name is known{alike(name)}; `cutaway list` names them")
     return fetch(name)
 
 
@@ -53,7 +53,7 @@ def spec_of(name: str, sets: dict[str, str]) -> spec.Model:
     else:
         path = fetch(name)
         if not path.exists():
-            raise InputError(f"{name}: no such preset, file or folder; `cutaway list` names what is there")
+            raise InputError(f"{name}: no such preset, file or folder{alike(name)}; `cutaway list` names what is there")
         record = spec.load(path) if path.suffix in (".toml", ".json") and path.is_file() else _of_checkpoint(path)
     return spec.set_values(record, sets) if sets else record
 

@@ -32,7 +32,7 @@ def print_json(data: Any) -> None:
 
 def print_filled(text: str, first: str = "", rest: str = "", style: str | None = None) -> None:
     """A text in lines as wide as the terminal, what begins the first and the others before it."""
-    for line in textwrap.wrap(text, console.width, initial_indent=first, subsequent_indent=rest) or [first]:
+    for line in _lines(text, console.width, first, rest):
         console.print(line.rstrip(), style=style, markup=False, soft_wrap=True)
 
 
@@ -62,17 +62,18 @@ def print_table(
         widths[widest] -= 1
     for number, line in enumerate(lines):
         style = "bold" if number == 0 or (total and number == len(lines) - 1) else None
-        for cells in zip_longest(*(_pieces(cell, width) for cell, width in zip(line, widths)), fillvalue=""):
+        for cells in zip_longest(*(_lines(cell, width) for cell, width in zip(line, widths)), fillvalue=""):
             gaps = [" " * (width - cell_len(cell)) for cell, width in zip(cells, widths)]
             aligned = [cell + gap if i in left else gap + cell for i, (cell, gap) in enumerate(zip(cells, gaps))]
             console.print("  ".join(aligned).rstrip(), style=style, markup=False, soft_wrap=True)
 
 
-def _pieces(cell: str, width: int) -> list[str]:
-    """A cell in lines of at most `width` columns of the terminal."""
-    if cell_len(cell) <= width:
-        return [cell]
-    return [piece for line in textwrap.wrap(cell, width) for piece in chop_cells(line, width)]
+def _lines(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """A text in lines of at most `width` columns of the terminal; what fits stays as it is."""
+    if cell_len(first + text) <= width:
+        return [first + text]
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [piece for line in lines for piece in chop_cells(line, width)]
 
 
 def _print_fields(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -15,7 +15,8 @@ from cutaway.ablation.knobs import WITHOUT, choose, listed
 from cutaway.ablation.surgery import taken_out
 from cutaway.cli.evaluate import read_text, tokens_of, total_loss
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import console, print_entry, print_json
+from cutaway.cli.options import Writing
+from cutaway.cli.output import console, print_entry, print_filled, print_json
 from cutaway.encoding import Rows, names, outputs, probabilities, vectors
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
@@ -34,7 +35,7 @@ class Outcome:
 
 
 class Removal:
-    """The model with and without parts. `writes`: seed and options of a continuation that what is left is to write.
+    """The model with and without parts. `writes`: how what is left is to continue the prompt, if it is to.
 
     The loss is that of the prompt or of a file: of each next token; for a masked language model the pseudo-loss; of an
     encoder-decoder, whose source is the prompt, that of the file, else of what the whole model writes.
@@ -42,7 +43,7 @@ class Removal:
 
     def __init__(
         self, loaded: Loaded, ids: list[int], words: tuple[str, ...], file: str = "",
-        writes: tuple[int, dict[str, Any]] | None = None,
+        writes: Writing | None = None,
     ) -> None:  # fmt: skip
         self.words, self.file, self.loaded = words, file, loaded
         parts = choose(loaded.spec, words)
@@ -54,7 +55,7 @@ class Removal:
         self.changed = not torch.equal(self.whole.numbers, self.left.numbers)
         self.written = None
         if writes is not None and isinstance(loaded.spec.head, spec.LanguageHead):
-            self.written = "".join(left.stream_ids(ids, writes[0], **writes[1]))
+            self.written = "".join(writes.stream(left, ids))
 
     def plain(self) -> dict[str, Any]:
         """All of it as data; a loss that does not exist or is not finite is null."""
@@ -69,11 +70,11 @@ class Removal:
         n = len(self.names)
         console.print(f"\n[bold]Without {escape(', '.join(self.words))}[/] ({n:,} part{'s' * (n != 1)})")
         for label, each in (("whole", self.whole), ("without", self.left)):
-            console.print(f"  {label:8} {self._told(each)}", markup=False, soft_wrap=True)
+            print_filled(f"{label:8} {self._told(each)}", "  ", "    ")
         if self.written is not None:
-            console.print(f"  without, it writes {self.written!r}", markup=False, soft_wrap=True)
+            print_filled(f"without, it writes {self.written!r}", "  ", "    ")
         if not self.changed:
-            console.print("  It changed nothing: every number of the prediction is the same.", soft_wrap=True)
+            print_filled("It changed nothing: every number of the prediction is the same.", "  ", "    ")
 
     def _told(self, each: Outcome) -> str:
         head = self.loaded.spec.head

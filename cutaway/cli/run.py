@@ -6,11 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from cutaway import spec
 from cutaway.cli.models import load_model
-from cutaway.cli.output import console, print_json
+from cutaway.cli.options import Writing
+from cutaway.cli.output import console, print_filled, print_json
 from cutaway.errors import InputError
 from cutaway.generation.prompts import as_seeds
 from cutaway.loaded import Loaded
@@ -28,9 +27,7 @@ class Request:
 
     model: str
     text: str
-    options: dict[str, Any]
-    seed: int = 0
-    chat: bool = False
+    writing: Writing = Writing()
     remove: tuple[str, ...] = ()
     losses: str = ""
     inside: bool = False
@@ -44,17 +41,10 @@ def show_run(request: Request) -> None:
 
         show_parts(request.model, request.as_json)
         return
-    _check(request.options, request.seed)
+    _check(request.writing)
     loaded = load_model(request.model)
     if not isinstance(loaded.spec.head, spec.LanguageHead):
-        if request.chat:
-            raise InputError(f"--chat: {request.model} writes no text; leave it out")
-        from cutaway.cli.encode import show_reading
-
-        removal = _removal(loaded, loaded.encode(request.text), request)
-        show_reading(loaded, request.text, request.as_json, {} if removal is None else {"without": removal.plain()})
-        if removal is not None and not request.as_json:
-            removal.show()
+        _show_reading(loaded, request)
         return
     ids = _ids(loaded, request)
     removal = _removal(loaded, ids, request)
@@ -62,12 +52,10 @@ def show_run(request: Request) -> None:
         print_json(_result(loaded, ids, request) | ({} if removal is None else {"without": removal.plain()}))
         return
     if request.inside:
-        kind = "as a chat turn" if request.chat else "as raw text; --chat puts it into the chat template"
-        console.print(
-            f"[dim]{escape(request.model)} reads {len(ids)} token{'s' * (len(ids) != 1)} {kind}[/]", soft_wrap=True
-        )
+        kind = "as a chat turn" if request.writing.chat else "as raw text; --chat puts it into the chat template"
+        print_filled(f"{request.model} reads {len(ids)} token{'s' * (len(ids) != 1)} {kind}", style="dim")
         console.print(request.text, style="bold", end="", markup=False, soft_wrap=True)
-    for piece in loaded.stream_ids(ids, request.seed, **request.options):
+    for piece in request.writing.stream(loaded, ids):
         sys.stdout.write(piece)
         sys.stdout.flush()
     print()
@@ -75,6 +63,27 @@ def show_run(request: Request) -> None:
         from cutaway.cli.inside import Inside
 
         Inside(loaded, ids).show()
+    if removal is not None:
+        removal.show()
+
+
+def _show_reading(loaded: Loaded, request: Request) -> None:
+    """What a model that writes no text makes of one."""
+    from cutaway.cli.encode import show_reading
+    from cutaway.cli.inside import Inside
+
+    if given := request.writing.given():
+        them = "it" if len(given) == 1 else "them"
+        raise InputError(f"{', '.join(given)}: {request.model} writes no text; leave {them} out")
+    ids = loaded.encode(request.text)
+    removal, inside = _removal(loaded, ids, request), Inside(loaded, ids) if request.inside else None
+    more = {} if inside is None else {"inside": inside.plain()}
+    more |= {} if removal is None else {"without": removal.plain()}
+    show_reading(loaded, request.text, request.as_json, more)
+    if request.as_json:
+        return
+    if inside is not None:
+        inside.show()
     if removal is not None:
         removal.show()
 
@@ -93,13 +102,12 @@ def _removal(loaded: Loaded, ids: list[int], request: Request) -> Removal | None
                 "--text: it needs --remove, whose loss it measures; `cutaway eval` measures the whole model"
             )
         return None
-    writes = (request.seed, request.options) if request.remove else None
-    return Removal(loaded, ids, asked, request.losses, writes)
+    return Removal(loaded, ids, asked, request.losses, request.writing if request.remove else None)
 
 
 def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
     """The same as plain data."""
-    written = "".join(loaded.stream_ids(ids, request.seed, **request.options))
+    written = "".join(request.writing.stream(loaded, ids))
     assert loaded.last is not None
     row, timing = loaded.last.rows[0], loaded.last.timing
     result = {
@@ -119,9 +127,9 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
     return result
 
 
-def chat(model: str, options: dict[str, Any], seed: int, as_json: bool) -> None:
+def chat(model: str, writing: Writing, as_json: bool) -> None:
     """Read lines, answer each with the whole history before it; as JSON a line an answer."""
-    _check(options, seed)
+    _check(writing)
     loaded = load_model(model)
     if not isinstance(loaded.spec.head, spec.LanguageHead):
         raise InputError(f"{model}: its {loaded.spec.head.kind} head writes no text; name a chat model")
@@ -131,7 +139,7 @@ def chat(model: str, options: dict[str, Any], seed: int, as_json: bool) -> None:
     while line := _asked():
         history.append({"role": "user", "content": line})
         pieces = []
-        for piece in loaded.stream_ids(loaded.tokenizer.encode_chat(history), seed, **options):
+        for piece in writing.stream(loaded, loaded.tokenizer.encode_chat(history)):
             pieces.append(piece)
             if not as_json:
                 sys.stdout.write(piece)
@@ -164,15 +172,15 @@ def _no_text(error: UnicodeDecodeError) -> InputError:
     return InputError(f"standard input: byte {error.start} is not {error.encoding}; give a UTF-8 text")
 
 
-def _check(options: dict[str, Any], seed: int) -> None:
+def _check(writing: Writing) -> None:
     """Raise SpecError or InputError for what no model could take, before one is loaded."""
-    spec.Generation().replace(**options)
-    as_seeds(seed, 1)
+    spec.Generation().replace(**writing.options())
+    as_seeds(writing.seed, 1)
 
 
 def _ids(loaded: Loaded, request: Request) -> list[int]:
     if loaded.tokenizer is None:
         raise InputError(f"{request.model}: it has no tokenizer, so it cannot read text; name one that has")
-    if request.chat:
+    if request.writing.chat:
         return loaded.tokenizer.encode_chat([{"role": "user", "content": request.text}])
     return loaded.tokenizer.encode(request.text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from rich.markup import escape
 from rich.syntax import Syntax
 from rich.tree import Tree
@@ -11,11 +9,12 @@ from rich.tree import Tree
 from cutaway import spec
 from cutaway.checkpoints.pull import KNOWN, find
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import change, console, print_entry, print_json
+from cutaway.cli.output import change, console, print_entry, print_filled, print_json
 from cutaway.cli.verify import state_words, verified_models
 from cutaway.spec.facts import compared
 from cutaway.spec.outline import Entry, outline
 from cutaway.spec.source import source
+from cutaway.spec.words import counted
 
 TOKENS = 1024
 
@@ -81,7 +80,7 @@ def show_diff(name: str, other: str, sets: dict[str, str], as_json: bool) -> Non
     changed = {what: pair for what, pair in follows.items() if pair[0] != pair[1]}
     for what, (before, after) in changed.items():
         percent = change(before, after)
-        _two(what, f"{before:,.0f}", f"{after:,.0f}" + (f"  ({percent})" if percent else ""))
+        _two(what, counted(before), counted(after) + (f"  ({percent})" if percent else ""))
     if not changed:
         console.print("  nothing in parameters, bytes or FLOP")
 
@@ -94,8 +93,7 @@ def _two(aspect: str, before: str, after: str) -> None:
         return
     console.print(f"  {aspect}:", markup=False)
     for mark, text in (("    ", before), ("  → ", after)):
-        filled = textwrap.fill(text, console.width, initial_indent=f"  {mark}", subsequent_indent="      ")
-        console.print(filled, markup=False, soft_wrap=True)
+        print_filled(text, f"  {mark}", "      ")
 
 
 def show_list(as_json: bool) -> None:

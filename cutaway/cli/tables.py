@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from cutaway.cli.options import Out
-from cutaway.cli.output import console, print_json, print_table, write
+from cutaway.cli.output import console, print_filled, print_json, print_table, write
 from cutaway.tracing.pictures import save
 from cutaway.tracing.tables import Grid, Part, report
 
@@ -29,7 +28,7 @@ def tell(title: str, asked: str, parts: Sequence[Part], out: Out, found: str = "
         print("\n".join(out.files))
     else:
         if found:
-            console.print(said, markup=False, soft_wrap=True)
+            print_filled(said)
         for number, part in enumerate(parts):
             print("\n" * bool(found or number), end="")
             _show(part)
@@ -41,10 +40,10 @@ def _show(part: Part) -> None:
     numbers = [not any(isinstance(row[i], str) for row in table.rows) for i in range(len(table.columns))]
     for i in table.right:
         numbers[i] = True
-    console.print(table.title, style="bold", markup=False)
+    print_filled(table.title, style="bold")
     print_table(table.columns, table.texts(), left=[i for i, right in enumerate(numbers) if not right])
     for line in table.note.splitlines():
-        print(textwrap.fill(line, console.width, subsequent_indent="  "))
+        print_filled(line, rest="  ")
 
 
 def _plain(data: Any) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import Any
 
 import torch
+from rich.markup import escape
 
 from cutaway import spec
 from cutaway.cli.models import spec_of
-from cutaway.cli.output import console, print_entry, print_json
+from cutaway.cli.output import console, print_entry, print_filled, print_json
 from cutaway.models import EncoderDecoder, build
 from cutaway.models.example import example
 from cutaway.parts.step import Given
@@ -33,11 +33,15 @@ def show_taps(name: str, as_json: bool) -> None:
     for letter in [letter for letter in LETTERS if letter in used]:
         print_entry(letter, LETTERS[letter], 3)
     for (pattern, shape), (entry, layers) in entries.items():
-        where = f"  layers {spans(layers)}" if layers else ""
-        console.print(f"\n[bold]{pattern}[/]  {entry.letters}: {' × '.join(map(str, shape))}{where}", soft_wrap=True)
+        facts = f"{entry.letters}: {' × '.join(map(str, shape))}" + (f"  layers {spans(layers)}" if layers else "")
+        console.print()
+        if len(pattern) + 2 + len(facts) <= console.width:
+            console.print(f"[bold]{escape(pattern)}[/]  {facts}", soft_wrap=True)
+        else:
+            print_filled(pattern, style="bold")
+            print_filled(facts, "    ", "    ")
         for line in [entry.told, *(f"{tool}: {', '.join(names)}" for tool, names in aliases(pattern).items())]:
-            text = textwrap.fill(line, max(console.width, 40), initial_indent="    ", subsequent_indent="      ")
-            console.print(text, markup=False, soft_wrap=True)
+            print_filled(line, "    ", "      ")
 
 
 def shapes(record: spec.Model) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway.checkpoints.parity import Parity, Peer, records
 from cutaway.cli.models import fetch
-from cutaway.cli.output import console, print_json, print_table
+from cutaway.cli.output import console, print_entry, print_json, print_table
 
 
 def show_verify(name: str, peers: bool, as_json: bool) -> bool:
@@ -25,7 +25,7 @@ def show_verify(name: str, peers: bool, as_json: bool) -> bool:
 
 
 def show_record(record: Parity) -> None:
-    """The record as text of at most 80 columns."""
+    """The record as text; a value of the configuration that is long is cut."""
     state = "verified" if record.verified else "NOT VERIFIED"
     console.print(f"{record.path}\n{record.family}: {state}", markup=False, soft_wrap=True)
     _told("read", f"{len(record.read)} keys of the configuration")
@@ -48,8 +48,7 @@ def show_record(record: Parity) -> None:
 
 
 def _told(title: str, text: str) -> None:
-    for i, line in enumerate(textwrap.wrap(text, 80 - 22, max_lines=2, placeholder=" …") or [""]):
-        console.print(f"{title if i == 0 else '':20}  {line}", markup=False, soft_wrap=True)
+    print_entry(title, textwrap.shorten(text, 120, placeholder=" …"), 20)
 
 
 def _peer_words(peer: Peer) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from cutaway.spec.norms import LayerNorm, Norm, RMSNorm
-from cutaway.spec.positions import Count, NoPositions, Positive, RelativePositions
+from cutaway.spec.positions import Count, Natural, NoPositions, Positive, RelativePositions
 from cutaway.spec.record import Record
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -42,7 +42,7 @@ class TwoSidedMask(Record):
     """Query i sees the keys with |i - j| <= half_width."""
 
     kind: Literal["two_sided"] = "two_sided"
-    half_width: Annotated[int, Field(ge=0)]
+    half_width: Natural
 
 
 class ChunkedMask(Record):
@@ -110,7 +110,7 @@ class MultiHead(Record):
     soft_cap: Positive | Literal["none"] = "none"
     sinks: bool = False
     output_gate: Literal["none", "per_head", "per_element"] = "none"
-    share_kv: Annotated[int, Field(ge=0)] | Literal["none"] = "none"
+    share_kv: Natural | Literal["none"] = "none"
 
 
 class Latent(Record):

@@ -21,6 +21,7 @@ from cutaway.spec.costs import Cost, Lengths, branch_cost, embedding_cost, head_
 from cutaway.spec.head import LanguageHead
 from cutaway.spec.model import EncoderDecoder, ImageEncoder, Model, stacks
 from cutaway.spec.norms import NoNorm
+from cutaway.spec.positions import MOST
 from cutaway.spec.weights import part_weights, size
 
 FLOATS = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
@@ -96,6 +97,8 @@ def count(
     for name, value in (("tokens", tokens), ("source_tokens", source), ("batch", batch)):
         if value < 1:
             raise SpecError(f"{name}: {value} is less than 1")
+        if value > MOST:
+            raise SpecError(f"{name}: {str(value)[:20]}... is more than {MOST:,}")
     parts = tuple(_parts(spec, tokens, source, batch, dtype))
 
     def total(field: str) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from cutaway.spec.norms import NoNorm, Norm
-from cutaway.spec.positions import AbsolutePositions, Count, NoPositions, Positive
+from cutaway.spec.positions import AbsolutePositions, Count, Natural, NoPositions, Positive
 from cutaway.spec.record import Record
 
 
@@ -23,7 +21,7 @@ class TokenEmbedding(Record):
     projection: Literal["none", "before_positions", "after_norm"] = "none"
     projection_bias: bool = False
     factor: Positive | Literal["sqrt_d_model"] = 1.0
-    n_token_types: Annotated[int, Field(ge=0)] = 0
+    n_token_types: Natural = 0
     positions: AbsolutePositions = NoPositions()
     norm: Norm = NoNorm()
 

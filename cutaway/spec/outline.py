@@ -83,7 +83,7 @@ class _Outline:
             inner += [Entry(prefix.rstrip("."), inner=parts)] if prefix else parts
         inner.append(self.part("head", words.head(self.record.head)))
         size = words.scaled(self.weight_bytes, "B")
-        figures = f"{KINDS[self.record.kind]}, {self.parameters:,} parameters, {size} in {self.stored}"
+        figures = f"{KINDS[self.record.kind]}, {words.counted(self.parameters)} parameters, {size} in {self.stored}"
         return Entry(name, figures, inner=tuple(inner))
 
     def stack(self, prefix: str, stack: Any) -> Iterator[Entry]:
@@ -100,7 +100,7 @@ class _Outline:
     def blocks(self, prefix: str, run: list[tuple[int, Block]]) -> Entry:
         (first, block), times = run[0], len(run)
         paths = [f"{prefix}blocks.{first}.{branch.name}" for branch in block.branches]
-        each = f"{sum(self.costs[path].parameters for path in paths):,}"
+        each = words.counted(sum(self.costs[path].parameters for path in paths))
         name = f"blocks {first} to {run[-1][0]}, alike" if times > 1 else f"block {first}"
         facts = block_facts(block, self.record.d_model)
         norms = "no norms" if facts["norm"] == "none" else f"{facts['norm']} {facts['norm placement']}"
@@ -117,7 +117,7 @@ class _Outline:
         cost = self.costs[path]
         work = [f"{words.scaled(cost.forward_flops / self.tokens, 'FLOP')} a token"] if cost.forward_flops else []
         work += [f"{cost.cache_bytes_per_token:,.0f} bytes of cache a token"] if cost.cache_bytes_per_token else []
-        figures = ", ".join([f"{cost.parameters:,}", *work])
+        figures = ", ".join([words.counted(cost.parameters), *work])
         return Entry(path.rsplit(".", 1)[-1], figures, text, _shapes(self.held[path]))
 
 

@@ -9,7 +9,10 @@ from pydantic import Field
 
 from cutaway.spec.record import Record
 
-Count = Annotated[int, Field(ge=1)]
+MOST = 2**63 - 1
+"""What an axis of a tensor can count."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
 Positive = Annotated[float, Field(gt=0.0)]
 
 
@@ -29,7 +32,7 @@ class FromIds(Record):
     """Position = number of earlier ids other than `pad_id`; a pad token itself takes the row `pad_id`."""
 
     kind: Literal["ids"] = "ids"
-    pad_id: Annotated[int, Field(ge=0)]
+    pad_id: Natural
 
 
 Counting = Annotated[FromMask | ByColumn | FromIds, Field(discriminator="kind")]
@@ -52,7 +55,7 @@ class Sinusoidal(Record):
     layout: Literal["interleaved", "halves"] = "interleaved"
     frequencies: Literal["paper", "closed"] = "paper"
     base: Positive = 10000.0
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Natural = 0
     counted: Counting = FromMask()
 
 
@@ -61,7 +64,7 @@ class Learned(Record):
 
     kind: Literal["learned"] = "learned"
     n_positions: Count
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Natural = 0
     counted: Counting = FromMask()
 
 

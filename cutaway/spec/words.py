@@ -35,9 +35,19 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
+def counted(n: float) -> str:
+    """134,515,008; beyond 10^15 three digits, 6.40e19."""
+    if n < 1e15:
+        return f"{n:,.0f}"
+    mantissa, _, exponent = f"{n:.2e}".partition("e+")
+    return f"{mantissa}e{exponent}"
+
+
 def scaled(n: float, unit: str) -> str:
-    """538 MB, 46.1 kB, 12 B: three digits and a decimal prefix."""
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    """538 MB, 46.1 kB, 12 B: three digits and a decimal prefix; beyond those 1.02e33 B."""
+    if n >= 0.9995e21:
+        return f"{counted(n)} {unit}".rstrip()
+    for prefix, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if n >= 0.9995 * size:
             x = n / size
             return f"{x:,.{2 if x < 9.995 else 1 if x < 99.95 else 0}f} {prefix}{unit}"

@@ -17,7 +17,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.moe import Router
 from cutaway.tap import check_model, listening, matcher
-from cutaway.tracing.names import describe, ours
+from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.record import POSITIONS, Recording
 
 Indices = Sequence[int] | slice | None
@@ -309,9 +309,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     with listening(model, hear, *[ours(asked) for asked in edits], *POSITIONS):
         yield report
     if ran and (silent := set(edits) - fired):
-        raise InputError(
-            f"edit: {', '.join(sorted(silent))}: no tap of the model has that name; `cutaway taps` lists them"
-        )
+        raise InputError(f"edit: {'; '.join(missing(asked, paths) for asked in sorted(silent))}")
     for asked in fired - changed:
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
 

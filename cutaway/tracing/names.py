@@ -7,7 +7,9 @@ A tap's full name is the path of its module and its own: `blocks.3.attn.q`, `enc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 
 from cutaway import spec
@@ -230,6 +232,26 @@ def describe(name: str, record: spec.Model | None = None) -> Tap:
             if entry.name == tap and entry.where == where:
                 return entry
     raise InputError(f"{name}: there is no such tap; `cutaway taps MODEL` lists those of a model")
+
+
+def missing(asked: str, paths: Iterable[str]) -> str:
+    """What to say of a name or pattern that no tap of a model with modules at `paths` answers to.
+
+    >>> missing("blocks.3.attn.querry", ["blocks.0.attn"])
+    'blocks.3.attn.querry: no tap of the model has that name; the nearest is blocks.3.attn.q'
+    """
+    name = ours(asked)
+    layers = re.search(r"\bblocks(\.[^.\[]+|\[[^\]]*\])\.", name)
+    known = {
+        re.sub(r"\bblocks\.\d+\.", lambda _: layers[0] if layers else "blocks.*.", f"{path}.{entry.name}".lstrip("."))
+        for path in paths
+        for entry in GLOSSARY
+        if entry.where in _where(path, None)
+    }
+    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    where = "`cutaway taps` lists " + ("where it is" if name in known else "them")
+    hint = f"the nearest is {near[0]}" if near and name not in known else where
+    return f"{asked}: no tap of the model has that name; {hint}"
 
 
 def kind_of(name: str) -> str:

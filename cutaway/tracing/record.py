@@ -19,7 +19,7 @@ from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
 from cutaway.tap import listening, matcher, plain
-from cutaway.tracing.names import describe, ours
+from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.tables import Table
 
 META = "cutaway.recording"
@@ -258,4 +258,4 @@ def check_answered(model: nn.Module, names: Sequence[str], taken: Collection[str
     paths = () if plain("".join(patterns)) else [path for path, _ in model.named_modules()]
     for asked, pattern in zip(names, patterns, strict=True):
         if pattern not in taken and not any(map(matcher([pattern], paths), taken)):
-            raise InputError(f"record: {asked}: no tap of the model has that name; `cutaway taps` lists them")
+            raise InputError(f"record: {missing(asked, [path for path, _ in model.named_modules()])}")

@@ -49,6 +49,23 @@ def test_a_vector(cutaway):
     assert torch.allclose(torch.tensor(data["vector"]), api.load("minilm").embed("This is an example sentence"))
 
 
+def test_what_is_asked_of_writing_is_refused(cutaway):
+    done = cutaway("run", "minilm", "a cat", "--greedy", "--seed", "0", "--max-tokens", "24")
+    assert done.status == 2 and not done.out
+    assert done.err == "cutaway: --max-tokens, --greedy, --seed: minilm writes no text; leave them out\n"
+    for words in (["--top-k", "0"], ["--stop", "."], ["--chat"], ["--temperature", "0"]):
+        assert f"{words[0]}: minilm writes no text; leave it out" in cutaway("run", "minilm", "a cat", *words).err
+
+
+def test_an_encoder_is_looked_into(cutaway):
+    done = cutaway("run", "minilm", "a cat", "--trace")
+    for words in ("384 numbers", "'[CLS]' 101", "blocks.0.attn.pattern", "1 × 12 × 4 × 4", "Without ffn (6 parts)"):
+        assert words in done.out
+    assert "Likeliest" not in done.out and max(map(len, done.lines)) <= 80
+    inside = json.loads(cutaway("run", "minilm", "a cat", "--trace", "--json").out)["inside"]
+    assert inside["shapes"]["head.vectors"] == [1, 384] and "likeliest" not in inside
+
+
 def test_the_pseudo_loss_of_a_masked_model(cutaway, tmp_path):
     folder, path = folder_of("ForMaskedLM", tmp_path / "model"), tmp_path / "text.txt"
     path.write_text("the cat sat on the mat. " * 8, encoding="utf-8")

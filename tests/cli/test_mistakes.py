@@ -31,7 +31,13 @@ MISTAKES = {
     "spec check nosuch.toml": "no such preset",
     "spec count gpt2 --tokens 0": "less than 1",
     "spec count llama-tiny --measure --tokens 100000": "context",
+    f"spec count gpt2 --tokens {10**400}": "is more than 9,223,372,036,854,775,807",
     "pull nosuch": "no model of this name",
+    "pull smolm2": "the nearest is smollm2",
+    "run smolm2 hi": "the nearest is smollm2",
+    "show gpt22": "the nearest is gpt2",
+    "run smollm2 hi --remove blocks[0:2].fnn": "did you mean blocks[0:2].ffn?",
+    "trace lens smollm2 hi --positon 3": "Did you mean --position? `cutaway trace lens --help`",
     "chat modern-tiny": "no chat template",
 }
 
@@ -149,7 +155,8 @@ def test_white_space_is_a_text(cutaway, tiny):
 
 CHANGES = [
     "=", "=7", "n_heads=", "n_heads=nan", "n_heads=2.5", "n_heads=true", "n_layers=99999999999", "layers=none",
-    "layers=" + "[" * 3000, "...=3", "__class__=3", "kind=nosuch", "embedding=3", "attn.soft_cap=inf",
+    "layers=" + "[" * 3000, f"d_model={10**400}", f"d_ff={10**400}", f"vocab_size={10**400}",
+    "...=3", "__class__=3", "kind=nosuch", "embedding=3", "attn.soft_cap=inf",
 ]  # fmt: skip
 
 

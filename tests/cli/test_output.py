@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from cutaway import spec
+from cutaway.cli import output
 from cutaway.cli.app import app, specs
 
 QUICK = [
@@ -116,7 +119,48 @@ def test_count_is_the_sum_of_its_parts_and_predicts(cutaway):
 
 
 @pytest.mark.parametrize(
-    ("n", "said"), [(12, "12 B"), (999.6, "1.00 kB"), (46080, "46.1 kB"), (538060032, "538 MB"), (1e12, "1.00 TB")]
-)
+    ("n", "said"),
+    [(12, "12 B"), (999.6, "1.00 kB"), (46080, "46.1 kB"), (538060032, "538 MB"), (1e12, "1.00 TB"),
+     (2.56e20, "256 EB"), (1e30, "1.00e30 B"), (10**30, "1.00e30 B")],
+)  # fmt: skip
 def test_numbers_have_three_digits(n, said):
     assert spec.words.scaled(n, "B") == said
+
+
+def test_counts_have_all_digits_as_long_as_a_person_reads_them():
+    told = [spec.words.counted(n) for n in (0, 134_515_008, 10**15 - 1, 64 * 10**18, 4e30)]
+    assert told == ["0", "134,515,008", "999,999,999,999,999", "6.40e19", "4.00e30"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 400])
+def test_a_table_fits_any_width_and_loses_nothing(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        ("blocks.0.attn.norm_in.scale", "1,234,567", "' Mediterranean' 12%"),
+        ("\u65e5\u672c\u8a9e\u306e\u3053\u3068\u3070" * 3, "8", ""),
+        ("x", "", "a"),
+    ]
+    output.print_table(("tensor", "parameters", "what it is"), rows, left=(0, 2))
+    out = capsys.readouterr().out
+    assert max(map(cell_len, out.splitlines())) <= width
+    assert len(out.splitlines()) >= 4 and (len(out.splitlines()) == 4) == (width >= 80)
+    letters = Counter(char for row in rows for cell in row for char in cell if char != " ")
+    assert not letters - Counter(out)
+
+
+NARROW = ["show t5-tiny", "show gpt2 --diff llama", "taps modern-tiny", "run t5 --remove help", "lab run rope",
+          "learn list", "spec count t5", "trace numerics modern-tiny", "trace heads modern-tiny",
+          "trace lens modern-tiny 5,3,9 --ids", "trace attribution modern-tiny 5,3,9 --ids"]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [20, 40])
+@pytest.mark.parametrize("words", NARROW)
+def test_a_narrow_terminal_is_kept_to(cutaway, words, width):
+    done = cutaway(*words.split(), columns=width)
+    assert (done.status, done.err) == (0, "") and max(map(cell_len, done.lines)) <= width
+
+
+def test_what_stands_in_a_narrow_table_is_what_stands_in_a_wide_one(cutaway):
+    wide, narrow = (cutaway("spec", "count", "t5-tiny", columns=width) for width in (400, 20))
+    cells = {cell for line in wide.lines[:-2] for cell in re.split("  +", line.strip())}
+    assert len(cells) > 30 and all("".join(cell.split()) in "".join(narrow.out.split()) for cell in cells)

@@ -43,7 +43,7 @@ def test_the_loss_is_that_of_a_file(cutaway, tiny, tmp_path):
     done = as_json(cutaway, *words)["without"]
     measured = json.loads(cutaway("eval", tiny, "--text", path, "--json").out)["loss"]
     assert done["whole"]["loss"] == pytest.approx(measured) != done["without"]["loss"]
-    shown = cutaway("run", *words).out
+    shown = " ".join(cutaway("run", *words).out.split())
     assert "Without attn (2 parts)" in shown and f"loss on {path} {measured:.3f} nats a token" in shown
     assert "needs --remove" in cutaway("run", tiny, "the", "--text", path).err
 

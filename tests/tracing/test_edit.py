@@ -131,7 +131,7 @@ def test_a_frozen_pattern_is_the_recorded_one(model):
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        ({"blocks.0.attn.zz": zero()}, "no tap"),
+        ({"blocks.0.attn.zz": zero()}, "no tap of the model has that name; the nearest is blocks.0.attn.z"),
         ({"blocks.0.attn.z": zero(Part(heads=[9]))}, "4 heads, not 9"),
         ({"blocks.0.resid_post": zero(Part(heads=[0]))}, "has no heads"),
         ({"blocks.0.resid_post": lambda x: x[:, :1]}, "keep both"),

@@ -170,7 +170,7 @@ def test_it_is_saved_and_loaded(model, tmp_path):
 
 
 def test_names_that_nothing_answers_to_are_refused(model):
-    with pytest.raises(InputError, match="no tap of the model"), record(model, "blocks.0.attn.queries"):
+    with pytest.raises(InputError, match="the nearest is blocks.0.attn.q$"), record(model, "blocks.0.attn.queries"):
         model(IDS)
     with record(model, "blocks.0.attn.q") as run:
         model(IDS)
