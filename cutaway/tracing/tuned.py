@@ -11,28 +11,44 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import Transformer
 from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.lens import Lens, logit_lens
+from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.record import record
-from cutaway.tracing.stacks import token_head
+from cutaway.tracing.stacks import stack_of, token_head
 from cutaway.tracing.tables import Table
 
-HELD = 0.2
-"""The share of the text, at its end, that no translator is trained on."""
-RATE = 0.05
-"""How far, as a share of the stream's size, one step may move what a translator gives."""
+HELD, SCORED = 0.2, 128
+"""The share of the prompts, at their end, that no translator is trained on, and how many of their tokens are scored."""
+RIDGE = 0.05
+"""What holds A back where a translator starts, as a share of the mean square of the stream."""
+RATE = 0.02
+"""How far, as a share of the last stream's size, one step may move what a translator gives."""
 
 
 class Translator(nn.Module):
-    """h + A h + b, started at the identity: A and b are 0."""
+    """h + A h + b."""
 
-    def __init__(self, d_model: int, size: float, dtype: torch.dtype) -> None:
+    def __init__(self, matrix: Float[Tensor, "D D"], shift: Float[Tensor, " D"]) -> None:
         super().__init__()
-        self.size = size
-        self.matrix = nn.Parameter(torch.zeros(d_model, d_model, dtype=dtype))
-        self.shift = nn.Parameter(torch.zeros(d_model, dtype=dtype))
+        self.matrix, self.shift = nn.Parameter(matrix), nn.Parameter(shift)
+
+    @classmethod
+    def nearest(cls, h: Float[Tensor, "M D"], last: Float[Tensor, "M D"]) -> Translator:
+        """The one that comes nearest to the last stream, in closed form.
+
+        min over A, b of sum_t |last_t - h_t - A h_t - b|^2 w_t + ridge |A|^2, w_t = 1 / mean(last_t^2), since a norm
+        reads the last stream: what counts is the error as a share of its size.
+        """
+        h, apart, w = h.double(), (last - h).double(), 1 / last.double().square().mean(-1, keepdim=True)
+        middle, shift = (h * w).sum(0) / w.sum(), (apart * w).sum(0) / w.sum()
+        x = h - middle
+        square = x.T @ (x * w)
+        square.diagonal().add_(RIDGE * square.diagonal().mean())
+        matrix = torch.linalg.solve(square, x.T @ ((apart - shift) * w)).T
+        return cls(matrix.to(last), (shift - matrix @ middle).to(last))
 
     def forward(self, h: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         return h + F.linear(h, self.matrix, self.shift)
@@ -69,58 +85,59 @@ class TunedLens:
 
 
 def tune(
-    model: Transformer, windows: Sequence[Sequence[int]], steps: int = 40, batch: int = 32, seed: int = 0,
+    model: Transformer, prompts: Sequence[Prompt], steps: int = 10, batch: int = 32, seed: int = 0,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> TunedLens:  # fmt: skip
-    """Train a translator for the embedding and for each block but the last, on windows of a text.
+    """Train a translator for the embedding and for each block but the last of the stack that the head reads.
 
-    min over A, b of KL(softmax(head(norm(h_L))), softmax(head(norm(h + A h + b)))), over `steps` steps of Adam on
-    `batch` tokens drawn by `seed`, the rate falling linearly to 0; its unit is the stream's own size at that depth. The
-    last fifth of the windows is held out. `report(done, total)` tells of the progress.
-    (Belrose et al. 2023, arXiv:2303.08112.)
+    min over A, b of KL(softmax(head(norm(h_L))), softmax(head(norm(h + A h + b)))), from the translator whose stream is
+    nearest to h_L (`Translator.nearest`), over `steps` steps of Adam on `batch` tokens drawn by `seed`, the rate
+    falling linearly to 0. The model runs once; the last fifth of the prompts is held out. `report(done, total)` tells
+    of the progress. (Belrose et al. 2023, arXiv:2303.08112.)
 
-    Raises InputError for an encoder-decoder, a model without logits of tokens, and fewer than two windows.
+    Raises InputError for a model without logits of tokens, and fewer than two prompts.
     """
     token_head(model)
-    if isinstance(model, EncoderDecoder):
-        raise InputError("tuned lens: an encoder-decoder would need pairs of texts; use a model with one stack")
-    n_held = max(round(HELD * len(windows)), 1)
-    if len(windows) - n_held < 1 or steps < 1 or batch < 1:
+    n_held = max(round(HELD * len(prompts)), 1)
+    if len(prompts) - n_held < 1 or steps < 1 or batch < 1:
         raise InputError(
-            f"tuned lens: {len(windows)} windows of text, {steps} steps of {batch} tokens; give at least two windows "
+            f"tuned lens: {len(prompts)} windows of text, {steps} steps of {batch} tokens; give at least two windows "
             "and one step"
         )
-    names, train = _states(model, windows[:-n_held])
-    _, held = _states(model, windows[-n_held:])
+    names, train = _states(model, prompts[:-n_held])
+    _, held = _states(model, prompts[-n_held:])
+    held = held[:, :: -(-held.shape[1] // SCORED)]
     read = _Reader(model)
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(train.shape[1], (steps, batch), generator=generator)
-    aims = [read(train[-1, rows]).log_softmax(-1) for rows in drawn]
-    aim = read(held[-1]).log_softmax(-1)
+    with torch.no_grad():
+        aims = [read(train[-1, rows]).log_softmax(-1) for rows in drawn]
+        aim = read(held[-1]).log_softmax(-1)
     translators, before, after = [], [], []
     for depth in range(len(train) - 1):
-        before.append(_kl(aim, read(held[depth])))
-        translators.append(_trained(read, train[depth], drawn, aims))
+        translators.append(_trained(read, train[depth], train[-1], drawn, aims))
         with torch.no_grad():
-            after.append(_kl(aim, read(translators[-1](held[depth]))))
+            before.append(_kl(aim, read(held[depth])).double())
+            after.append(_kl(aim, read(translators[-1](held[depth]))).double())
         report(depth + 1, len(train) - 1)
-    tokens = train.shape[1], held.shape[1]
-    evidence = (torch.stack([x.detach().double() for x in each]) for each in (before, after))
-    return TunedLens(names[:-1], tuple(translators), *evidence, tokens)
+    n_tokens = train.shape[1], held.shape[1]
+    return TunedLens(names[:-1], tuple(translators), torch.stack(before), torch.stack(after), n_tokens)
 
 
-def _trained(read: _Reader, states: Tensor, drawn: Tensor, aims: Sequence[Tensor]) -> Translator:
+def _trained(read: _Reader, h: Tensor, last: Tensor, drawn: Tensor, aims: Sequence[Tensor]) -> Translator:
     """One depth's translator after all steps."""
-    size = float(states.square().mean(-1).sqrt().median())
-    translator = Translator(states.shape[-1], size, states.dtype)
-    rates = RATE / states.shape[-1], RATE * size
+    translator = Translator.nearest(h, last)
+    size, step = (float(x.square().mean(-1).sqrt().median()) for x in (h, last))
+    rates = RATE * step / size / h.shape[-1], RATE * step
     groups = [{"params": [x], "lr": rate} for x, rate in zip((translator.matrix, translator.shift), rates, strict=True)]
     adam = torch.optim.Adam(groups)
+    parameters = list(translator.parameters())
     falling = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, len(drawn))
     for rows, aim in zip(drawn, aims, strict=True):
-        adam.zero_grad()
         with torch.enable_grad():
-            _kl(aim, read(translator(states[rows]))).backward()
+            loss = _kl(aim, read(translator(h[rows])))
+        for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = slope
         adam.step()
         falling.step()
     return translator.requires_grad_(False)
@@ -130,11 +147,12 @@ class _Reader:
     """head(final_norm(h)) [M V] of states [M D]."""
 
     def __init__(self, model: Transformer) -> None:
-        self.model = model
-        self.step = model.begin(torch.zeros(1, 1, dtype=torch.long), NOTHING, None)
+        self.head, (stack, _) = token_head(model), stack_of(model)
+        self.final_norm = stack.final_norm
+        self.step = stack.begin(torch.zeros(1, 1, dtype=torch.long), NOTHING, None)
 
     def __call__(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M V"]:
-        return self.model.head(normed(self.model.final_norm, states), self.step)
+        return self.head(normed(self.final_norm, states), self.step)
 
 
 def _kl(aim: Float[Tensor, "M V"], logits: Float[Tensor, "M V"]) -> Float[Tensor, ""]:
@@ -142,12 +160,16 @@ def _kl(aim: Float[Tensor, "M V"], logits: Float[Tensor, "M V"]) -> Float[Tensor
     return F.kl_div(logits.log_softmax(-1), aim, reduction="batchmean", log_target=True)
 
 
-def _states(model: Transformer, windows: Sequence[Sequence[int]]) -> tuple[tuple[str, ...], Float[Tensor, "L M D"]]:
-    """The stream after the embedding and after each block, at all tokens of all windows."""
+def _states(model: Transformer, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], Float[Tensor, "L M D"]]:
+    """The stream after the embedding and after each block, at all tokens of all prompts."""
+    stack, prefix = stack_of(model)
     found, names = [], ()
-    for window in windows:
-        with torch.no_grad(), record(model, "embedded", "blocks.*.resid_post") as run:
-            model.hidden(torch.tensor([list(window)]))
-        names = tuple(name.removesuffix(".resid_post") for name in run.names)
+    for prompt in prompts:
+        alone(prompt)
+        with torch.no_grad():
+            given = prompt.given(model)
+            with record(model, f"{prefix}embedded", f"{prefix}blocks.*.resid_post") as run:
+                stack.run(prompt.ids, stack.begin(prompt.ids, given, None))
+        names = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
         found.append(torch.stack([x[0] for _, x in run.items()]))
     return names, torch.cat(found, 1)

@@ -43,11 +43,7 @@ VERBS = {
     "neuron": ["--layer", "1", "--neuron", "13", "--text", str(PASSAGE), "--top", "4"],
     "tuned": ["the capital", "--train", str(PASSAGE), "--steps", "3", "--tokens", "200", "--window", "20"],
 }
-REFUSED = {
-    ("attribution", "masked"): "no sum of parts",
-    ("loss", "masked"): "no mask token",
-    ("tuned", "two"): "pairs of texts",
-}
+REFUSED = {("attribution", "masked"): "no sum of parts", ("loss", "masked"): "no mask token"}
 MORE = [
     ("two", ["attention", "the capital", "--cross"]),
     ("two", ["attention", "the capital", "--encoder", "--target", "is"]),

@@ -24,32 +24,36 @@ def lens(
 
 
 def tuned(
-    model: Model, text: Text, /, *, train: str, steps: AtLeastOne = 40, batch: AtLeastOne = 32,
+    model: Model, text: Text, /, *, train: str, steps: AtLeastOne = 10, batch: AtLeastOne = 32,
     tokens: AtLeastOne = 2048, window: AtLeastOne = 64, seed: Seed = 0, top: AtLeastOne = 5, position: Position = None,
     reading: Reading = Reading(), out: Out = Out(),
 ) -> None:  # fmt: skip
     """The logit lens with a translator for each depth, trained first on a text; how much that helped is shown.
 
-    :param train: a text file; its last fifth is held out
+    :param train: a text file, its last fifth held out; for an encoder-decoder a source a line, a tab, its target
     :param steps: of training, for each depth
     :param batch: tokens a step
     :param tokens: how many of the file are read
-    :param window: tokens that the model reads at a time
+    :param window: tokens that the model reads at a time, or that an encoder-decoder writes where a line has no target
     :param seed: of the order of tokens
     :param top: how many tokens a depth
     """
-    from itertools import islice
-
-    from cutaway.cli.output import progress
+    from cutaway.cli.output import busy, progress
     from cutaway.tracing.tuned import tune
 
     subject = Subject.of(model, reading)
     prompt = subject.prompt(text)
     at = subject.position(position, prompt)
-    windows = list(islice(subject.windows(train, window), -(-tokens // max(window, 1))))
+    loaded = subject.loaded.model
+    with busy(f"reading {train}"):
+        prompts, read = [], 0
+        for each in subject.prompts(train, window):
+            prompts.append(each)
+            if (read := read + each.ids.shape[1]) >= tokens:
+                break
     with progress("training translators") as report:
-        found = tune(subject.loaded.model, windows, steps, batch, seed, report)
-    said = found.read(subject.loaded.model, prompt.ids).table(prompt, at, top)
+        found = tune(loaded, prompts, steps, batch, seed, report)
+    said = found.read(loaded, prompt.ids, prompt.given(loaded)).table(prompt, at, top)
     subject.tell("Tuned lens", [found.table(), said], out, repr(text))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cutaway.tracing.prompt import Prompt
     from cutaway.tracing.tables import Part
 
+T = TypeVar("T")
 WRITTEN = 12
 """Tokens that an encoder-decoder writes by itself where no target is given."""
 
@@ -119,23 +120,46 @@ class Subject:
     def windows(self, path: str, size: int) -> Iterator[list[int]]:
         """A text file as windows of ids, read as they are asked for; raises InputError for what is no text."""
         from cutaway import spec
-        from cutaway.cli.output import reason
-        from cutaway.errors import InputError
         from cutaway.tracing.neurons import windows_of
 
         record = self.loaded.spec
         stack = record.encoder if isinstance(record, spec.EncoderDecoder) else record
         size = size if stack.context_length == "unlimited" else min(size, stack.context_length)
-        try:
-            with open(path, encoding="utf-8") as file:
-                yield from windows_of(file, lambda text: self._encoded(text, False), size)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path or repr(path)}: cannot be read as text ({reason(error)}); give a UTF-8 file"
-            ) from None
+        return _read(path, lambda file: windows_of(file, lambda text: self._encoded(text, False), size))
+
+    def prompts(self, path: str, size: int) -> Iterator[Prompt]:
+        """A text file as what the model reads: windows of at most `size` tokens.
+
+        Of an encoder-decoder each line is a source, with its target after a tab, else what the model itself writes.
+        """
+        import torch
+
+        from cutaway import spec
+        from cutaway.tracing.prompt import Prompt
+
+        record = self.loaded.spec
+        if not isinstance(record, spec.EncoderDecoder):
+            return (Prompt(torch.tensor([ids]), None, self.word) for ids in self.windows(path, size))
+        limit = record.decoder.context_length
+        size = size if limit == "unlimited" else min(size, limit - 1)
+        lines = _read(path, lambda file: (line.strip("\n").partition("\t") for line in file if line.strip()))
+        pairs = ((source, replace(self, reading=replace(self.reading, target=target))) for source, _, target in lines)
+        return (subject.prompt(source, size) for source, subject in pairs)
 
     def tell(self, title: str, parts: Sequence[Part], out: Out, about: str | None = None) -> None:
         """Print the answer, or write it into the files that were asked for."""
         from cutaway.cli.tables import tell
 
         tell(title, self.name if about is None else f"{self.name}: {about}", parts, out)
+
+
+def _read(path: str, pieces: Callable[[TextIO], Iterator[T]]) -> Iterator[T]:
+    """The pieces of a text file; raises InputError for what is no text."""
+    from cutaway.cli.output import reason
+    from cutaway.errors import InputError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from pieces(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path or repr(path)}: cannot be read as text ({reason(error)}); give a UTF-8 file") from None
