@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -250,7 +250,7 @@ def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(ours, names)) or ("*",)
 
 
-def check_answered(model: nn.Module, names: Sequence[str], taken: Collection[str]) -> None:
+def check_answered(model: nn.Module, names: Sequence[str], taken: Mapping[str, object]) -> None:
     """Raise InputError for a name or pattern that none of the taps answers to."""
     patterns = _patterns(tuple(names)) if names else ()
     if taken.keys() >= set(patterns):
