@@ -72,3 +72,15 @@ def test_padding_has_no_share_in_the_balance(side):
     model(torch.cat(both, 1), Given(mask=mask, aux=found))
     model(row, Given(aux=found))
     assert abs(float(found[0].detach() - found[1].detach())) < 1e-12
+
+
+def test_of_equal_experts_and_groups_the_first_are_chosen():
+    module = mixture(router=spec.Router(n_groups=3, n_active_groups=2))
+    module.router.weight.data.zero_()
+    assert module.router(rows().flatten(0, 1))[2].tolist() == 14 * [[0, 1]]
+
+
+def test_scores_that_all_vanish_give_nothing_not_nan():
+    module = mixture(router=spec.Router(score="sigmoid", bias=True))
+    module.router.bias.data.fill_(-1e4)
+    assert torch.equal(module(rows(), STEP, None), torch.zeros_like(rows()))
