@@ -18,7 +18,7 @@ from cutaway.models.one_stack import OneStack
 from cutaway.parts.attention import MultiHead
 from cutaway.parts.block import Block
 from cutaway.parts.feedforward import Dense, Gated
-from cutaway.parts.linear import Linear, joined
+from cutaway.parts.linear import Linear, joined, touched
 from cutaway.parts.norms import RMSNorm, normed
 from cutaway.parts.positions import Rotary, Unplaced
 from cutaway.parts.residual import Stage, norm_of, scale_of
@@ -39,7 +39,7 @@ class Runner:
     @staticmethod
     def of(model: nn.Module) -> Runner | None:
         """None where a module was touched (hooks, another forward) or a branch is not a plain x + part(norm(x))."""
-        if type(model) is not OneStack or any(_touched(module) for module in model.modules()):
+        if type(model) is not OneStack or any(touched(module) for module in model.modules()):
             return None
         room = _Room(model.embedding.table.weight)
         blocks: list[list[Branch]] = []
@@ -75,10 +75,6 @@ class _Room:
 
     def __call__(self, name: str, n: int) -> Float[Tensor, " N"]:
         return self.made.setdefault((name, n), torch.empty(n, dtype=self.like.dtype))
-
-
-def _touched(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _branch(stage: Stage, room: _Room) -> Branch | None:

@@ -31,9 +31,17 @@ def product(x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Tensor
     return image.view(*x.shape[:-1], -1)
 
 
-def together(x: Float[Tensor, "*B I"], *maps: Linear) -> tuple[Tensor, ...]:
-    """Each map's image of the same x: of several rows, products apart take no longer than one."""
-    return tuple(each(x) for each in maps)
+def together(x: Float[Tensor, "*B I"], *maps: Linear) -> Sequence[Tensor]:
+    """Each map's image of the same x: of several rows in one product, where the weights allow it and nobody hooked in."""
+    one = None if torch.is_grad_enabled() or x.numel() == x.shape[-1] or any(map(touched, maps)) else joined(maps)
+    if one is None:
+        return [each(x) for each in maps]
+    return F.linear(x, one).split([len(each.weight) for each in maps], -1)
+
+
+def touched(module: nn.Module) -> bool:
+    """Whether calling the module does more than, or other than, its class's forward."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def joined(maps: Sequence[Linear]) -> Tensor | None:
