@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.models.shown import shown
-from cutaway.models.stack import Stack
+from cutaway.models.stack import ALL, Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.inputs import check_memory
 from cutaway.parts.slots import Cache
@@ -39,9 +39,8 @@ class EncoderDecoder(nn.Module):
         """Logits of the target ids; `given.memory` is what `encode` returned, the rest speaks of the target."""
         step = self.decoder.begin(ids, given, cache)
         check_memory(given.memory, ids, self.spec.d_model)
-        h = self.decoder.run(ids, step, cache)
-        rows = slice(-1, None) if last else slice(None)
-        return self.head(h[:, rows], step.only(rows) if last else step)
+        rows = slice(-1, None) if last and step.positions.shape[1] > 1 else ALL
+        return self.head(self.decoder.run(ids, step, cache, rows), step if rows == ALL else step.only(rows))
 
     def __repr__(self) -> str:
         return str(shown(self, self.spec))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.models.shown import shown
-from cutaway.models.stack import Stack
+from cutaway.models.stack import ALL, Stack
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import NOTHING, Given
@@ -24,9 +24,8 @@ class OneStack(Stack):
     def forward(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
         """Logits [B T V], classes or vectors of ids [B T] or images [B C H W]; with `last` of the last column alone."""
         step = self.begin(ids, given, cache)
-        h = self.run(ids, step, cache)
-        rows = slice(-1, None) if last else slice(None)
-        return self.head(h[:, rows], step.only(rows) if last else step)
+        rows = slice(-1, None) if last and step.positions.shape[1] > 1 else ALL
+        return self.head(self.run(ids, step, cache, rows), step if rows == ALL else step.only(rows))
 
     def hidden(self, ids: Tensor, given: Given = NOTHING) -> Float[Tensor, "B T D"]:
         """The states after the final norm."""

@@ -9,10 +9,13 @@ from cutaway import spec
 from cutaway.parts.build import Builder, build_embedding, build_norm
 from cutaway.parts.embedding import Table
 from cutaway.parts.inputs import check_given
+from cutaway.parts.linear import touched
 from cutaway.parts.norms import normed
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import Given, Step, begin
-from cutaway.tap import tap
+from cutaway.tap import heard, tap
+
+ALL = slice(None)
 
 
 class Stack(nn.Module):
@@ -37,12 +40,19 @@ class Stack(nn.Module):
         check_given(given, ids, embedding.n_token_types)
         return begin(ids, given, cache, embedding.dtype, embedding.pad_id, self.context_length)
 
-    def run(self, ids: Tensor, step: Step, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
-        """The states after the final norm."""
+    def run(self, ids: Tensor, step: Step, cache: Cache | None = None, rows: slice = ALL) -> Float[Tensor, "B T D"]:
+        """The states after the final norm, of these rows: what no other row looks at is computed for them alone."""
         tap(self, "positions", step.positions)  # to be seen only: what is made of them has its own taps
         x = tap(self, "embedded", self.embedding(ids, step))
+        n, early = len(self.blocks), rows != ALL and self._alone(self.blocks[-1:])
         for index, block in enumerate(self.blocks):
-            x = block(x, step, None if cache is None else cache.layer(index))
+            layer = None if cache is None else cache.layer(index)
+            x = block(x, step, layer, rows if early and index == n - 1 else None)
         if cache is not None:
             cache.commit()
-        return tap(self, "final", normed(self.final_norm, x))
+        final = tap(self, "final", normed(self.final_norm, x))
+        return final if early else final[:, rows]
+
+    def _alone(self, blocks: nn.ModuleList) -> bool:
+        """Whether there are some, and nobody sees what passes them."""
+        return len(blocks) > 0 and not heard() and not any(map(touched, blocks.modules()))

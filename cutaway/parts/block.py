@@ -19,11 +19,19 @@ class Block(nn.Module):
         for name, part in parts.items():
             self.add_module(name, part)
         self.stages = stages
+        ffn = parts.get("ffn")
+        looks = [i for i, stage in enumerate(stages) if any(part is not ffn for part in stage.parts)]
+        self.n_looking = 1 + max(looks, default=-1)  # the stages after these take each token alone
 
-    def forward(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None, rows: slice | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """`rows`: of those alone what takes each token alone is computed, and given back."""
         x = tap(self, "resid_pre", x)
         for index, stage in enumerate(self.stages):
+            if rows is not None and index == self.n_looking:
+                x, step, rows = x[:, rows], step.only(rows), None
             x = tap(self, f"resid.{index}", stage(x, step, cache))
             if index == 0 and len(self.stages) == 2:
                 x = tap(self, "resid_mid", x)
-        return tap(self, "resid_post", x)
+        return tap(self, "resid_post", x if rows is None else x[:, rows])

@@ -32,7 +32,7 @@ def product(x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Tensor
 
 
 def together(x: Float[Tensor, "*B I"], *maps: Linear) -> Sequence[Tensor]:
-    """Each map's image of the same x: of several rows in one product, where the weights allow it and nobody hooked in."""
+    """Each map's image of the same x: of several rows in one product, where the weights allow it and no hook waits."""
     one = None if torch.is_grad_enabled() or x.numel() == x.shape[-1] or any(map(touched, maps)) else joined(maps)
     if one is None:
         return [each(x) for each in maps]

@@ -211,7 +211,8 @@ def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> Iterator[Reco
     Names are those of `cutaway taps`, patterns of them (`tap.matcher`), or ones that TransformerLens and Hugging Face
     users know (`names.ours`). Nothing is changed: a tensor is the one that the model itself computes, bit for bit.
     Where a fused kernel has none inside (scores, pattern), the written-out form is run instead, equal but for rounding;
-    so it is for a decoded token, which is otherwise computed in fewer calls.
+    so it is for a decoded token, which is otherwise computed in fewer calls, and for a prompt whose last logits alone
+    are asked for, of which the last feed-forward network otherwise reads one row.
 
     Raises InputError at its end for a name that nothing answered to although the model ran.
 

@@ -11,7 +11,7 @@ from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation.runner import Runner
-from cutaway.parts.linear import Linear, joined
+from cutaway.parts.linear import Linear, joined, together
 from cutaway.parts.step import Given
 
 PLAIN = ["textbook-tiny", "course-gpt-tiny", "modern-tiny", "gpt2-tiny", "llama-tiny"]
@@ -62,6 +62,15 @@ def test_weights_that_a_checkpoint_fills_are_one_matrix(tmp_path):
     assert torch.equal(one, torch.cat([each.weight for each in maps]))
     assert joined((ffn.gate_proj, ffn.up_proj)) is not None
     assert joined((ffn.up_proj, ffn.gate_proj)) is None
+    x, seen = torch.randn(3, attn.q_proj.weight.shape[1], dtype=torch.float64), []
+    with torch.inference_mode():
+        for got, each in zip(together(x, *maps), maps, strict=True):
+            assert got.untyped_storage().nbytes() == 3 * len(one) * 8  # a piece of the one product
+            torch.testing.assert_close(got, each(x), rtol=1e-12, atol=1e-12)
+        handle = attn.k_proj.register_forward_hook(lambda module, x, y: seen.append(y))
+        assert together(x, *maps)[1] is seen[0]
+        handle.remove()
+    assert all(y.requires_grad for y in together(x, *maps))
     attn.v_proj.weight.data.mul_(2)
     assert torch.equal(one, torch.cat([each.weight for each in maps]))
     for got, wanted in zip(logits(model, Runner.of(model)), logits(model, None), strict=True):

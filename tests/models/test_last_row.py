@@ -1,0 +1,61 @@
+"""Of a prompt whose last logits alone are asked for, the last block's feed-forward network reads one row."""
+
+import pytest
+import torch
+
+import cutaway
+from cutaway import Given, spec
+
+IDS = torch.tensor([[5, 7, 9, 2], [0, 0, 3, 8]])
+MASK = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+PRESETS = ("modern-tiny", "textbook-tiny", "gpt2-tiny", "course-gpt-tiny")
+
+
+def rows_read(model, forward):
+    """How many rows the feed-forward network of each block reads."""
+    seen, (kind,) = [], {type(block.ffn) for block in model.blocks}
+    own = kind.forward
+
+    def spy(ffn, x, step, cache):
+        seen.append(x.shape[1])
+        return own(ffn, x, step, cache)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "forward", spy)
+        forward()
+    return seen
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_the_last_row_is_that_of_all(preset, mask):
+    model = cutaway.build(cutaway.preset(preset), seed=0).double().eval()
+    given = Given(mask=mask)
+    one, whole = model(IDS, given, last=True), model(IDS, given)
+    assert one.shape == (2, 1, whole.shape[-1])
+    assert (one - whole[:, -1:]).abs().max() <= 1e-12
+
+
+def test_the_last_network_reads_one_row_unless_somebody_looks():
+    model = cutaway.build(cutaway.preset("modern-tiny"), seed=0).eval()
+    last = lambda: model(IDS, last=True)
+    assert rows_read(model, last) == [4, 1]
+    assert rows_read(model, lambda: model(IDS)) == [4, 4]
+    with cutaway.record(model, "blocks.1.ffn.hidden") as run:
+        assert rows_read(model, last) == [4, 4]
+    assert run["blocks.1.ffn.hidden"].shape[1] == 4
+    shapes = []
+    handle = model.blocks[1].ffn.down_proj.register_forward_hook(lambda m, x, y: shapes.append(y.shape[1]))
+    assert rows_read(model, last) == [4, 4] and shapes == [4]
+    handle.remove()
+    assert rows_read(model, last) == [4, 1]
+
+
+def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
+    record = cutaway.preset("modern-tiny")
+    attn, ffn = record.blocks[0].stages
+    stage = attn.model_copy(update={"branches": attn.branches + ffn.branches})
+    record = record.model_copy(update={"blocks": (spec.Block(stages=(stage,)),)})
+    model = cutaway.build(record, seed=0).double().eval()
+    assert rows_read(model, lambda: model(IDS, last=True)) == [4]
+    assert torch.equal(model(IDS, last=True), model(IDS)[:, -1:])
