@@ -1,5 +1,7 @@
 """Of a prompt whose last logits alone are asked for, the last block's feed-forward network reads one row."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 
@@ -55,7 +57,7 @@ def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
     record = cutaway.preset("modern-tiny")
     attn, ffn = record.blocks[0].stages
     stage = attn.model_copy(update={"branches": attn.branches + ffn.branches})
-    record = record.model_copy(update={"blocks": (spec.Block(stages=(stage,)),)})
+    record = record.model_copy(update={"layers": (spec.Block(stages=(stage,)),)})
     model = cutaway.build(record, seed=0).double().eval()
     assert rows_read(model, lambda: model(IDS, last=True)) == [4]
     assert torch.equal(model(IDS, last=True), model(IDS)[:, -1:])
