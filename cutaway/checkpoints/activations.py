@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-ACTIVATIONS = {
+from cutaway.spec.feedforward import Activation
+
+ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu", "gelu_python": "gelu",
     "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh", "gelu_accurate": "gelu_tanh",
@@ -11,5 +13,5 @@ ACTIVATIONS = {
 }  # fmt: skip
 """Theirs to ours. The tanh forms of GELU are one formula written in several ways."""
 
-THEIRS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+THEIRS: dict[str, str] = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 """Ours to the first of theirs that means it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from cutaway.errors import CheckpointError
 
 _REQUIRED: Any = object()
+Ours = TypeVar("Ours")
 MOST = {"*_layers": 1024, "n_layer": 1024, "block_count": 1024, "*_experts": 1 << 16, "expert_count": 1 << 16}
 """Numbers of things that are made one by one: a damaged file must not fill the memory with them."""
 
@@ -101,11 +102,11 @@ class Config:
             raise CheckpointError(f"{self.where}: {key} is {value!r}, expected true or false")
         return value
 
-    def choice(self, key: str, names: dict[str, str], default: Any = _REQUIRED) -> str:
+    def choice(self, key: str, names: Mapping[Any, Ours], default: Any = _REQUIRED) -> Ours:
         """Our name for a value of theirs."""
         value = self.take(key, default)
         if value not in names:
-            raise CheckpointError(f"{self.where}: {key} is {value!r}; known are {', '.join(sorted(names))}")
+            raise CheckpointError(f"{self.where}: {key} is {value!r}; known are {', '.join(map(str, sorted(names)))}")
         return names[value]
 
     def expect(self, key: str, *values: Any) -> None:

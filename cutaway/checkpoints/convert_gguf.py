@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from cutaway import spec
 from cutaway.checkpoints.export import Place, Target
-from cutaway.checkpoints.gguf import Field
+from cutaway.checkpoints.gguf import GGUF, Field
 from cutaway.checkpoints.gguf_blocks import BY_NAME, BlockType
 from cutaway.checkpoints.gguf_keys import DERIVED, FACTORS
 from cutaway.checkpoints.gguf_quantize import WRITABLE, quantize
@@ -74,7 +75,7 @@ def _token_fields(opened: Opened) -> dict[str, Any]:
     if tokenizer is None:
         values: dict[str, Any] = {"tokenizer.ggml.model": "no_vocab"}
     else:
-        values = to_gguf(tokenizer, opened.record.vocab_size)
+        values = to_gguf(tokenizer, spec.first_stack(opened.record).vocab_size)
     g = opened.record.generation
     for key, i in zip(("eos", "eot"), g.stop_ids, strict=False):
         values[f"tokenizer.ggml.{key}_token_id"] = i
@@ -90,8 +91,9 @@ def _factors(key: str, numbers: list[float]) -> Stored:
 
 def _stored(taken: Taken, place: Place, dtype: str) -> Stored:
     kind = _kind(taken, place, dtype)
-    if _is_raw(taken, place, kind):
-        return Stored(place.name, place.shape, kind, lambda: taken.opened.file.raw(place.name))
+    file = taken.opened.file
+    if file is not None and _is_raw(file, taken, place, kind):
+        return Stored(place.name, place.shape, kind, lambda: file.raw(place.name))
     if kind.name not in WRITABLE:
         raise CheckpointError(
             f"{taken.opened.path}: {place.name} is {kind.name}, which can be read but not written; choose another type"
@@ -118,8 +120,7 @@ def _too_narrow(place: Place, dtype: str) -> bool:
     return bool(dtype) and not _kept_wide(place) and not fits(BY_NAME[dtype], place.shape)
 
 
-def _is_raw(taken: Taken, place: Place, kind: BlockType) -> bool:
-    """Whether the source's blocks can be copied as they are."""
-    file = taken.opened.file
-    same_file = file is not None and taken.opened.label == taken.target.label and not taken.target.form.said
-    return same_file and place.name in file.tensors and file.tensors[place.name].kind == kind
+def _is_raw(file: GGUF, taken: Taken, place: Place, kind: BlockType) -> bool:
+    """Whether the file's blocks can be copied as they are."""
+    same_model = taken.opened.label == taken.target.label and not taken.target.form.said
+    return same_model and place.name in file.tensors and file.tensors[place.name].kind == kind

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.blocks import Stack, first_sizes, layer_parts, repeated
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.heads import read_head, write_head
 from cutaway.checkpoints.rope_config import write_rope
 from cutaway.errors import CheckpointError
+from cutaway.spec.attention import Mask
+from cutaway.spec.norms import Norm
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-DENSE = (spec.Gated, spec.Dense)
-WITH_EXPERTS = (spec.Gated, spec.Dense, spec.MixtureOfExperts)
-Kinds = type | tuple[type, ...]
+
+
+class Heads(TypedDict):
+    """Fields of spec.MultiHead."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+
+
+class Biases(TypedDict):
+    """Fields of spec.MultiHead."""
+
+    q_bias: bool
+    k_bias: bool
+    v_bias: bool
+
+
+class AllBiases(Biases):
+    """Fields of spec.MultiHead."""
+
+    o_bias: bool
 
 
 class Shape(NamedTuple):
-    """The sizes that all layers share; `heads` are those of spec.MultiHead."""
+    """The sizes that all layers share."""
 
     d_model: int
     n_layers: int
@@ -29,7 +50,7 @@ class Shape(NamedTuple):
     head_dim: int
 
     @property
-    def heads(self) -> dict[str, int]:
+    def heads(self) -> Heads:
         return {"n_heads": self.n_heads, "n_kv_heads": self.n_kv_heads, "head_dim": self.head_dim}
 
 
@@ -41,16 +62,21 @@ def read_shape(config: Config) -> Shape:
     return Shape(d_model, config.integer("num_hidden_layers"), n_heads, n_kv_heads, head_dim)
 
 
-def biases(on: bool, parts: str = "qkvo") -> dict[str, bool]:
-    """The arguments `q_bias`, ... of an attention."""
-    return {f"{part}_bias": on for part in parts}
+def biases(on: bool) -> AllBiases:
+    """All of an attention, or none."""
+    return {"q_bias": on, "k_bias": on, "v_bias": on, "o_bias": on}
+
+
+def biases_before(on: bool) -> Biases:
+    """Those of q, k and v."""
+    return {"q_bias": on, "k_bias": on, "v_bias": on}
 
 
 def read_gated(config: Config, bias: bool = False, activation: str = "hidden_act") -> spec.Gated:
     """The gated feed-forward network."""
     return spec.Gated(
         d_ff=config.integer("intermediate_size"),
-        activation=config.choice(activation, ACTIVATIONS),  # pyrefly: ignore
+        activation=config.choice(activation, ACTIVATIONS),
         gate_bias=bias, up_bias=bias, down_bias=bias,
     )  # fmt: skip
 
@@ -77,7 +103,7 @@ def read_masks(config: Config, slides: Sequence[bool]) -> list[spec.CausalMask |
 def decoder(
     config: Config,
     blocks: Sequence[spec.Block],
-    final_norm: Any,
+    final_norm: Norm,
     head: spec.LanguageHead = spec.LanguageHead(tied=False),
     embedding: spec.TokenEmbedding = spec.TokenEmbedding(),
 ) -> spec.Decoder:
@@ -111,46 +137,34 @@ def _rope(blocks: Sequence[spec.Block]) -> spec.RoPE:
     return next(ropes, spec.RoPE(layout="halves"))
 
 
-def first_parts(record: spec.Model, attention: Kinds = spec.MultiHead, network: Kinds = DENSE) -> tuple[Any, Any]:
-    """Attention and feed-forward network of the first layer, which stand for all layers in a configuration.
-
-    Raises CheckpointError where the spec is no single stack of these two.
-    """
-    one = isinstance(record, (spec.Decoder, spec.Encoder)) and record.blocks
-    parts = [branch.part for branch in record.blocks[0].branches] if one else []
-    if len(parts) == 2 and isinstance(parts[0], attention) and isinstance(parts[1], network):
-        return parts[0], parts[1]
-    raise CheckpointError("only a stack whose layers are attention and a feed-forward network fits this family")
-
-
-def eps_of(norm: Any) -> float:
+def eps_of(norm: Norm) -> float:
     """The epsilon of a norm. Raises CheckpointError where there is no norm."""
     if isinstance(norm, spec.NoNorm):
         raise CheckpointError("a model without a final norm does not fit this family")
     return norm.eps
 
 
-def write_decoder(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+def write_decoder(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     """The keys of config.json that all these families share; `stem` begins the names of their classes.
 
     What does not fit shows when they are read back.
     """
-    attn, ffn = first_parts(record, (spec.MultiHead, spec.Latent), WITH_EXPERTS)
+    attn, ffn = layer_parts(record)
     ffn = ffn.expert if isinstance(ffn, spec.MixtureOfExperts) else ffn
     n, rope = spec.sizes(attn, record.d_model), _rope(record.blocks)
-    dynamic = isinstance(rope.scaling, spec.DynamicScaling)
+    length = rope.scaling.original_length if isinstance(rope.scaling, spec.DynamicScaling) else record.context_length
     return {
         "model_type": model_type, **write_head(record.head, stem), "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_key_value_heads": n.n_kv_heads,
         "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": THEIRS.get(ffn.activation),
         "vocab_size": record.vocab_size,
-        "max_position_embeddings": rope.scaling.original_length if dynamic else record.context_length,
+        "max_position_embeddings": length,
         "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
         "attention_dropout": record.dropout.attention, "rope_parameters": write_rope(rope, n.head_dim),
     }  # fmt: skip
 
 
-def write_masks(record: spec.Model, unused: int | None = None) -> dict[str, Any]:
+def write_masks(record: Stack, unused: int | str | None = None) -> dict[str, Any]:
     """`layer_types` and `sliding_window`, which is `unused` where no layer slides."""
     windows = [_window(part.mask) for part in spec.attentions(record.blocks)]
     return {
@@ -159,17 +173,16 @@ def write_masks(record: spec.Model, unused: int | None = None) -> dict[str, Any]
     }
 
 
-def write_ropes(record: spec.Model) -> dict[str, Any]:
+def write_ropes(record: Stack) -> dict[str, Any]:
     """`rope_parameters` with a table for each kind of layer."""
-    attn, _ = first_parts(record)
-    tables = {}
+    head_dim, tables = first_sizes(record).head_dim, {}
     for kind, slides in ((FULL, False), (SLIDING, True)):
         of_kind = [block for block in record.blocks if _slides(block) == slides]
-        tables[kind] = write_rope(_rope(of_kind), spec.sizes(attn, record.d_model).head_dim)
+        tables[kind] = write_rope(_rope(of_kind), head_dim)
     return {"rope_parameters": tables}
 
 
-def _window(mask: Any) -> int | None:
+def _window(mask: Mask) -> int | None:
     """The window; that of a two-sided mask is halved where it is read."""
     if isinstance(mask, spec.TwoSidedMask):
         return 2 * mask.half_width

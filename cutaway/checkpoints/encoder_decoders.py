@@ -14,6 +14,9 @@ from cutaway.checkpoints.encoders import attention, class_rules, task
 from cutaway.checkpoints.heads import classes, write_classes
 from cutaway.checkpoints.rules import Reshape, Rule, renames, same
 from cutaway.errors import CheckpointError
+from cutaway.spec.block import Part
+from cutaway.spec.head import Head
+from cutaway.spec.positions import AbsolutePositions
 
 WRITES = "ForConditionalGeneration"
 CLASSES = (WRITES, "Model", "ForSequenceClassification", "ForQuestionAnswering")
@@ -35,7 +38,7 @@ class Style:
 
     stem: str
     pre_norm: bool
-    positions: Callable[[Config], Any]
+    positions: Callable[[Config], AbsolutePositions]
     embedding_norm: bool = False
     logits_bias: bool = True
     writes: str = WRITES
@@ -57,10 +60,10 @@ def read(config: Config, style: Style) -> spec.EncoderDecoder:
     bias = style.logits_bias and config.holds("final_logits_bias", True)
     dropout = config.number("dropout", 0.1)
     vocab_size = config.integer("vocab_size")
-    own = {"encoder": vocab_size, "decoder": config.integer("decoder_vocab_size", vocab_size)}
     return spec.EncoderDecoder(
         d_model=config.integer("d_model"), shared_embedding=shared,
-        **{side: _read_side(config, style, side, own[side]) for side in sides},
+        encoder=_read_side(config, style, "encoder", vocab_size),
+        decoder=_read_side(config, style, "decoder", config.integer("decoder_vocab_size", vocab_size)),
         head=read_head(config, kind, spec.LanguageHead(tied=tied, bias=bias), style.n_classes),
         dropout=spec.Dropout(
             embedding=dropout, residual=dropout, attention=config.number("attention_dropout", 0.0),
@@ -71,9 +74,9 @@ def read(config: Config, style: Style) -> spec.EncoderDecoder:
 
 def _read_side(config: Config, style: Style, side: str, vocab_size: int) -> spec.Side:
     n_heads, d_ff = config.integer(f"{side}_attention_heads"), config.integer(f"{side}_ffn_dim")
-    activation: Any = config.choice("activation_function", ACTIVATIONS)
+    activation = config.choice("activation_function", ACTIVATIONS)
     ffn, attn, norm = spec.Dense(d_ff=d_ff, activation=activation), attention(n_heads), spec.LayerNorm()
-    branches: list[Any] = [attn, ffn]
+    branches: list[Part] = [attn, ffn]
     if side == "decoder":
         cross = spec.Cross(n_heads=n_heads, q_bias=True, k_bias=True, v_bias=True, o_bias=True)
         branches = [attn.replace(mask=spec.CausalMask()), cross, ffn]
@@ -89,10 +92,8 @@ def _read_side(config: Config, style: Style, side: str, vocab_size: int) -> spec
     )  # fmt: skip
 
 
-def write(record: spec.Model, model_type: str, style: Style) -> dict[str, Any]:
+def write(record: spec.EncoderDecoder, model_type: str, style: Style) -> dict[str, Any]:
     """The usual keys of config.json; what does not fit shows when they are read back."""
-    if not isinstance(record, spec.EncoderDecoder):
-        raise CheckpointError("only an encoder-decoder fits this family")
     tied = not isinstance(record.head, spec.LanguageHead) or record.head.tied
     if record.shared_embedding and not tied:
         raise CheckpointError("today's library reads no shared embedding beside a head of its own")
@@ -104,18 +105,19 @@ def write(record: spec.Model, model_type: str, style: Style) -> dict[str, Any]:
         "activation_dropout": record.dropout.hidden, "is_encoder_decoder": True,
     }  # fmt: skip
     for side, stack in (("encoder", record.encoder), ("decoder", record.decoder)):
-        first, *_, last = (branch.part for branch in stack.blocks[0].branches)
-        out |= {
-            f"{side}_layers": len(stack.blocks), f"{side}_attention_heads": first.n_heads,
-            f"{side}_ffn_dim": last.d_ff, "activation_function": THEIRS.get(last.activation),
-        }  # fmt: skip
+        match [branch.part for block in stack.blocks[:1] for branch in block.branches]:
+            case [spec.MultiHead() as attn, *_, spec.Dense() as ffn]:
+                out |= {
+                    f"{side}_layers": len(stack.blocks), f"{side}_attention_heads": attn.n_heads,
+                    f"{side}_ffn_dim": ffn.d_ff, "activation_function": THEIRS.get(ffn.activation),
+                }  # fmt: skip
+            case _:
+                raise CheckpointError("only layers of attention and a feed-forward network of two matrices fit here")
     return out
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.EncoderDecoder) -> list[Rule]:
     """The usual names of tensors."""
-    if not isinstance(record, spec.EncoderDecoder):
-        raise CheckpointError("only an encoder with a decoder fits this family")
     top = "" if isinstance(record.head, spec.VectorHead) else "model."
     out: list[Rule] = []
     for side in ("encoder", "decoder"):
@@ -133,7 +135,7 @@ def rules(record: spec.Model) -> list[Rule]:
     return out + head_rules(record)
 
 
-def read_head(config: Config, kind: str, language: spec.LanguageHead, n_classes: int = 2) -> Any:
+def read_head(config: Config, kind: str, language: spec.LanguageHead, n_classes: int = 2) -> Head:
     """The head of a class: `language` where it writes.
 
     A classifier of rows reads the decoder's state for the end of the text, which is the last one where the decoder is
@@ -153,7 +155,7 @@ def read_head(config: Config, kind: str, language: spec.LanguageHead, n_classes:
     return language
 
 
-def write_head(record: spec.Model, stem: str, writes: str = WRITES) -> dict[str, Any]:
+def write_head(record: spec.Encoder | spec.EncoderDecoder, stem: str, writes: str = WRITES) -> dict[str, Any]:
     """The class and the keys of a classifier."""
     two = isinstance(record, spec.EncoderDecoder)
     match record.head:
@@ -166,11 +168,11 @@ def write_head(record: spec.Model, stem: str, writes: str = WRITES) -> dict[str,
     return {"architectures": [stem + ("Model" if two else "EncoderModel")]}
 
 
-def head_rules(record: spec.Model) -> list[Rule]:
+def head_rules(record: spec.Encoder | spec.EncoderDecoder) -> list[Rule]:
     """The tensors of all of these heads."""
     match record.head:
         case spec.LanguageHead(bias=bias):
-            n = record.decoder.vocab_size
+            n = spec.last_stack(record).vocab_size
             offset = [same("final_logits_bias", "head.bias", Reshape((1, n), (n,)))] if bias else []
             return [same("lm_head.weight", "head.weight"), *offset]
         case spec.ClassHead(pool="none"):

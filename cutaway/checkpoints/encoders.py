@@ -1,4 +1,4 @@
-"""What the configurations of most encoders have in common: the class, the dropout, a post-norm stack."""
+"""What the configurations of most encoders have in common: the class, its head, the positions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import post_norm, repeated
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.heads import write_classes
 from cutaway.checkpoints.rules import Rule, linear, same
 from cutaway.errors import CheckpointError
+from cutaway.spec.head import Head
 
 IGNORED = {
     "classifier_dropout": "training only", "gradient_checkpointing": "training only", "pooler_*": "never read",
@@ -44,32 +44,7 @@ def attention(n_heads: int) -> spec.MultiHead:
     return spec.MultiHead(n_heads=n_heads, mask=spec.FullMask(), q_bias=True, k_bias=True, v_bias=True, o_bias=True)
 
 
-def post_norm_encoder(
-    n_layers: int, n_heads: int, ffn: spec.Dense, embedding: spec.TokenEmbedding, **rest: Any
-) -> spec.Encoder:
-    """An encoder in the form of 2017: the embedding's norm is that of every sum, its table of positions the context.
-
-    `rest` are the other fields of spec.Encoder.
-    """
-    assert isinstance(embedding.positions, spec.Learned)
-    block = post_norm(attention(n_heads), ffn, embedding.norm)
-    length = embedding.positions.n_positions
-    return spec.Encoder(context_length=length, embedding=embedding, layers=repeated([block] * n_layers), **rest)
-
-
-def parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
-    """Attention and feed-forward network of the first layer, which stand for all layers in a configuration.
-
-    Raises CheckpointError where the spec is no encoder of these two.
-    """
-    found = [branch.part for branch in record.blocks[0].branches] if isinstance(record, spec.Encoder) else []
-    match found:
-        case [spec.MultiHead() as attn, spec.Dense() | spec.Gated() as ffn]:
-            return attn, ffn
-    raise CheckpointError("only an encoder whose layers are attention and a feed-forward network fits this family")
-
-
-def n_positions(record: spec.Model) -> int:
+def n_positions(record: spec.Encoder) -> int:
     """Rows of the learned table of positions. Raises CheckpointError where there is none."""
     places = record.embedding.positions
     if not isinstance(places, spec.Learned):
@@ -77,7 +52,7 @@ def n_positions(record: spec.Model) -> int:
     return places.n_positions + places.offset
 
 
-def write_head(head: Any, stem: str) -> dict[str, Any]:
+def write_head(head: Head, stem: str) -> dict[str, Any]:
     """The class, and the keys of a classifier."""
     match head:
         case spec.MaskedHead():

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import torch
 
 from cutaway import spec
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family, Gguf, families
+from cutaway.checkpoints.family import Family, Gguf, Kind, families
 from cutaway.checkpoints.forms import Form, Way, forms, states_alone, without_pooler
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError, SpecError
@@ -43,13 +44,14 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(Generic[Kind]):
     """One family or architecture, as far as writing needs it."""
 
     names: tuple[str, ...]
-    write: Callable[[spec.Model], dict[str, Any]]
-    read: Callable[[Config], spec.Model]
-    rules: Callable[[spec.Model], list[Rule]]
+    kind: type[Kind] | tuple[type[Kind], ...]
+    write: Callable[[Kind], dict[str, Any]]
+    read: Callable[[Config], Kind]
+    rules: Callable[[Kind], list[Rule]]
     tolerance: float = 1e-9
 
 
@@ -60,7 +62,11 @@ def fit_hf(record: spec.Model, prefer: str = "") -> Target:
     """
     each = [
         Translation(
-            family.model_types, family.to_config, lambda config, family=family: _read_hf(family, config), family.rules
+            family.model_types,
+            family.kind,
+            family.to_config,
+            lambda config, family=family: _read_hf(family, config),
+            family.rules,
         )
         for family in families()
     ]
@@ -69,9 +75,12 @@ def fit_hf(record: spec.Model, prefer: str = "") -> Target:
 
 def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
     """Keys of GGUF and tensors for a spec; `prefer` is the architecture, or the model type, that is tried first."""
+    if isinstance(record, spec.EncoderDecoder):
+        raise CheckpointError("an encoder-decoder cannot be written as GGUF here; write a Hugging Face folder")
     each = [
         Translation(
             (gguf.architecture, *family.model_types),
+            (spec.Decoder, spec.Encoder),
             gguf.to_keys,
             lambda config, gguf=gguf: _read_gguf(gguf, config),
             gguf.rules,
@@ -83,7 +92,7 @@ def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
     return _fit(record, each, prefer, "GGUF architecture", without_pooler)
 
 
-def _read_hf(family: Family, config: Config) -> spec.Model:
+def _read_hf(family: Family[Kind], config: Config) -> Kind:
     if config.data.get("model_type") not in family.model_types:
         raise CheckpointError(f"{config.where}: model_type {config.data.get('model_type')!r} is not the family's")
     record = family.to_spec(config)
@@ -92,7 +101,7 @@ def _read_hf(family: Family, config: Config) -> spec.Model:
     return record
 
 
-def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
+def _read_gguf(gguf: Gguf, config: Config) -> Stack:
     record = gguf.to_spec(config)
     unused = [key for key in config.data if key not in config.used]
     for key in unused:  # the reader needs no such key, so the file has none
@@ -100,10 +109,12 @@ def _read_gguf(gguf: Gguf, config: Config) -> spec.Model:
     return record
 
 
-def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, way: Way) -> Target:
+def _fit(record: spec.Model, all_: list[Translation[Any]], prefer: str, what: str, way: Way) -> Target:
     """The target that was preferred; else one that many programs read, in the form with the fewest changes."""
     ordered = sorted(all_, key=lambda each: prefer not in each.names)
     common = {name for family in families() if family.gguf for name in family.model_types}
+    if not all(stack.blocks for stack in spec.stacks(record).values()):
+        raise CheckpointError(f"no {what} can hold this model: it has no layers; keep it in Cutaway's own format")
     found: list[Target] = []
     unfit: list[tuple[tuple[bool, bool, int], list[str]]] = []
     for form in forms(record, way):
@@ -123,8 +134,10 @@ def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, wa
     raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
 
 
-def _try(form: Form, each: Translation) -> Target | list[str] | str:
+def _try(form: Form, each: Translation[Any]) -> Target | list[str] | str:
     """The translation's answer, or in words what it would say otherwise, or why it can say nothing."""
+    if not isinstance(form.record, each.kind):
+        return ""
     try:
         rules = each.rules(form.record)
         places = list(_places(form.record, rules))

@@ -7,16 +7,19 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from cutaway import spec
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.gguf_keys import standard_keys
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError, SpecError
 from cutaway.spec.explain import explain
+
+Kind = TypeVar("Kind", bound=spec.Model)
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,14 @@ class Gguf:
     """
 
     architecture: str
-    to_spec: Callable[[Config], spec.Model]
-    rules: Callable[[spec.Model], list[Rule]]
-    to_keys: Callable[[spec.Model], dict[str, Any]] = standard_keys
+    to_spec: Callable[[Config], Stack]
+    rules: Callable[[Stack], list[Rule]]
+    to_keys: Callable[[Stack], dict[str, Any]] = standard_keys
 
 
 @dataclass(frozen=True)
-class Family:
-    """`model_types` of config.json that it reads. All functions are pure.
+class Family(Generic[Kind]):
+    """`model_types` of config.json that it reads, and the `kind` of model that these are. All functions are pure.
 
     to_spec: configuration to spec (the class named in `architectures` decides the head). to_config: the reverse, for
     export, which is refused unless to_spec gives the same spec back. rules: their tensor names. `ignored_tensors`:
@@ -45,9 +48,10 @@ class Family:
     """
 
     model_types: tuple[str, ...]
-    to_spec: Callable[[Config], spec.Model]
-    rules: Callable[[spec.Model], list[Rule]]
-    to_config: Callable[[spec.Model], dict[str, object]]
+    kind: type[Kind] | tuple[type[Kind], ...]
+    to_spec: Callable[[Config], Kind]
+    rules: Callable[[Kind], list[Rule]]
+    to_config: Callable[[Kind], dict[str, Any]]
     ignored_tensors: tuple[str, ...] = ()
     renamed: Callable[[str], str] = str
     prefix: str = ""
@@ -60,13 +64,13 @@ class Family:
         return self.renamed(name).removeprefix(self.prefix)
 
 
-def described(kind: Family | Gguf, config: Config) -> spec.Model:
+def described(to_spec: Callable[[Config], Kind], config: Config) -> Kind:
     """The spec that a configuration describes, checked.
 
     Raises CheckpointError, naming the file, for values that no spec can have.
     """
     try:
-        record = kind.to_spec(config)
+        record = to_spec(config)
         spec.check(record, config.where)
     except ValidationError as error:
         raise CheckpointError(explain(error, f"{config.where}: {error.title}", getattr(spec, error.title))) from None
@@ -80,17 +84,17 @@ def described(kind: Family | Gguf, config: Config) -> spec.Model:
 
 
 @cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[Family[Any], ...]:
     """All families, one from each module of `checkpoints.families` (a module may define several: FAMILIES)."""
     package = importlib.import_module("cutaway.checkpoints.families")
-    found: list[Family] = []
+    found: list[Family[Any]] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         found.extend(module.FAMILIES)
     return tuple(found)
 
 
-def family_of(model_type: str, where: str) -> Family:
+def family_of(model_type: str, where: str) -> Family[Any]:
     """The family of a config.json's model_type."""
     for family in families():
         if model_type in family.model_types:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.blocks import Stack, first_sizes, repeated
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import Shape
+from cutaway.checkpoints.decoders import AllBiases, Shape
 from cutaway.checkpoints.gguf_keys import rope_keys, standard_keys
 from cutaway.checkpoints.names import Names, table_rules
-from cutaway.checkpoints.rules import PairRows, Rule
+from cutaway.checkpoints.rules import Op, PairRows, Rule
 from cutaway.errors import CheckpointError
+from cutaway.spec.feedforward import Activation
+from cutaway.spec.norms import Norm
+from cutaway.spec.positions import RopeScaling
 
 GGUF_NAMES: Names = {
     "embedding.tokens": "token_embd",
@@ -45,25 +48,26 @@ def read_shape(config: Config) -> Shape:
     return Shape(d_model, config.integer("block_count"), n_heads, n_kv_heads, head_dim)
 
 
-def read_biases(config: Config) -> dict[str, bool]:
-    """The arguments `q_bias`, ... of an attention: a file says them by having the tensors."""
-    names = {"q": "q", "k": "k", "v": "v", "o": "output"}
-    return {f"{part}_bias": config.holds(f"blk.0.attn_{name}.bias", False) for part, name in names.items()}
+def read_biases(config: Config) -> AllBiases:
+    """The biases of an attention: a file says them by having the tensors."""
+    q, k, v, o = (config.holds(f"blk.0.attn_{name}.bias", False) for name in ("q", "k", "v", "output"))
+    return {"q_bias": q, "k_bias": k, "v_bias": v, "o_bias": o}
 
 
-def read_gated(config: Config, activation: Any = "silu") -> spec.Gated:
+def read_gated(config: Config, activation: Activation = "silu") -> spec.Gated:
     """The gated feed-forward network."""
-    bias = {f"{part}_bias": config.holds(f"blk.0.ffn_{part}.bias", False) for part in ("gate", "up", "down")}
-    return spec.Gated(d_ff=config.integer("feed_forward_length"), activation=activation, **bias)
+    gate, up, down = (config.holds(f"blk.0.ffn_{name}.bias", False) for name in ("gate", "up", "down"))
+    d_ff = config.integer("feed_forward_length")
+    return spec.Gated(d_ff=d_ff, activation=activation, gate_bias=gate, up_bias=up, down_bias=down)
 
 
-def paired(record: spec.Model) -> dict[str, tuple[PairRows]]:
+def paired(record: Stack) -> dict[str, tuple[Op, ...]]:
     """What q and k go through where their rows stand in neighbouring pairs, while the folder's stand in halves."""
-    n = spec.sizes(record.blocks[0].branches[0].part, record.d_model)
+    n = first_sizes(record)
     return {"blocks.*.attn.q_proj": (PairRows(n.n_heads),), "blocks.*.attn.k_proj": (PairRows(n.n_kv_heads),)}
 
 
-def paired_rules(record: spec.Model) -> list[Rule]:
+def paired_rules(record: Stack) -> list[Rule]:
     """Tensor names of such files."""
     return table_rules(record, GGUF_NAMES, paired(record))
 
@@ -79,7 +83,7 @@ def read_rope(config: Config, head_dim: int, layout: Literal["halves", "interlea
     )
 
 
-def _scaling(config: Config) -> Any:
+def _scaling(config: Config) -> RopeScaling:
     """llama.cpp multiplies cos and sin by `attn_factor`, and with YaRN by 0.1 ln(factor) + 1 as well.
 
     A factor without a type is linear.
@@ -130,19 +134,18 @@ def read_slides(config: Config, n_layers: int, period: int) -> list[bool]:
     return [bool(flag) for flag in pattern]
 
 
-def write_slides(record: spec.Model, period: int) -> dict[str, Any]:
+def write_slides(record: Stack, period: int) -> dict[str, Any]:
     """`attention.sliding_window_pattern`, where it is not the architecture's own period."""
-    slides = [isinstance(block.branches[0].part.mask, spec.SlidingMask) for block in record.blocks]
+    slides = [isinstance(attn.mask, spec.SlidingMask) for attn in spec.attentions(record.blocks)]
     if slides == [i % period < period - 1 for i in range(len(slides))]:
         return {}
     return {"attention.sliding_window_pattern": slides}
 
 
-def full_keys(record: spec.Model) -> dict[str, Any]:
+def full_keys(record: Stack) -> dict[str, Any]:
     """The usual keys, where the rotation that they tell is that of the layers without a window."""
     keys = standard_keys(record)
-    for block in record.blocks:
-        attn = block.branches[0].part
+    for attn in spec.attentions(record.blocks):
         if isinstance(attn.mask, spec.CausalMask) and isinstance(attn.positions, spec.RoPE):
             keys |= rope_keys(attn.positions, keys["attention.key_length"])
     return keys
@@ -151,7 +154,7 @@ def full_keys(record: spec.Model) -> dict[str, Any]:
 def decoder(
     config: Config,
     blocks: Sequence[spec.Block],
-    final_norm: Any,
+    final_norm: Norm,
     head: spec.LanguageHead = spec.LanguageHead(),
     embedding: spec.TokenEmbedding = spec.TokenEmbedding(),
 ) -> spec.Decoder:

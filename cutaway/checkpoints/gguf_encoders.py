@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutaway import spec
+from cutaway.checkpoints.blocks import Stack, post_norm, repeated
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.encoders import post_norm_encoder
+from cutaway.checkpoints.encoders import attention
 from cutaway.checkpoints.names import Names
 from cutaway.checkpoints.rules import Rule, renames
+from cutaway.spec.head import Pool
 
-POOLS = {0: "none", 1: "mean", 2: "first", 3: "last"}
+POOLS: dict[int, Pool] = {0: "none", 1: "mean", 2: "first", 3: "last"}
 NAMES: Names = {
     "embedding.tokens": "token_embd", "embedding.positions": "position_embd", "embedding.types": "token_types",
     "embedding.norm": "token_embd_norm",
@@ -28,18 +28,18 @@ def read_encoder(config: Config) -> spec.Encoder:
     n_heads, rows = config.integer("attention.head_count"), config.integer("n_embedding_rows")
     config.expect("attention.head_count_kv", n_heads)
     places = spec.Learned(n_positions=config.integer("context_length"), counted=spec.ByColumn())
-    pool: Any = config.choice("pooling_type", POOLS, 0)  # pyrefly: ignore
-    return post_norm_encoder(
-        config.integer("block_count"), n_heads,
-        spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu"),
-        spec.TokenEmbedding(
+    ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu")
+    return spec.Encoder(
+        d_model=config.integer("embedding_length"), vocab_size=config.integer("vocab_size", rows),
+        context_length=places.n_positions,
+        embedding=spec.TokenEmbedding(
             n_token_types=config.integer("tokenizer.ggml.token_type_count", 2), positions=places, norm=norm
         ),
-        d_model=config.integer("embedding_length"), vocab_size=config.integer("vocab_size", rows),
-        head=spec.VectorHead(pool=pool),
+        layers=repeated([post_norm(attention(n_heads), ffn, norm)] * config.integer("block_count")),
+        head=spec.VectorHead(pool=config.choice("pooling_type", POOLS, 0)),
     )  # fmt: skip
 
 
-def encoder_rules(record: spec.Model) -> list[Rule]:
+def encoder_rules(record: Stack) -> list[Rule]:
     """Tensor names."""
     return renames(record, NAMES)

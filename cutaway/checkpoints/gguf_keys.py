@@ -10,7 +10,10 @@ import math
 from typing import Any
 
 from cutaway import spec
-from cutaway.errors import CheckpointError
+from cutaway.checkpoints.blocks import Stack
+from cutaway.spec.block import Part
+from cutaway.spec.head import Head
+from cutaway.spec.norms import Norm
 
 FACTORS = {
     "rope_freqs": "rope_freqs.weight",
@@ -23,19 +26,14 @@ DERIVED = ("tied", "n_embedding_rows")
 """Keys that are no fields of a file: what a reader sees of its tensors."""
 
 
-def standard_keys(record: spec.Model) -> dict[str, Any]:
-    """Everything that a stack's spec says and GGUF has a key for, without the architecture's prefix.
-
-    Raises CheckpointError for two stacks.
-    """
-    if isinstance(record, spec.EncoderDecoder):
-        raise CheckpointError("an encoder-decoder cannot be written as GGUF here; write a Hugging Face folder")
+def standard_keys(record: Stack) -> dict[str, Any]:
+    """Everything that a stack's spec says and GGUF has a key for, without the architecture's prefix."""
     keys: dict[str, Any] = {
         "block_count": len(record.blocks), "context_length": record.context_length,
         "embedding_length": record.d_model, "vocab_size": record.vocab_size,
         "n_embedding_rows": record.vocab_size,
     }  # fmt: skip
-    keys |= _embedding(record) | _head(record) | _norm(record.final_norm)
+    keys |= _embedding(record.embedding) | _head(record.head) | _norm(record.final_norm)
     for block in reversed(record.blocks):  # of layers that differ the first speaks
         keys["use_parallel_residual"] = len(block.stages) == 1
         for stage in block.stages:
@@ -47,16 +45,16 @@ def standard_keys(record: spec.Model) -> dict[str, Any]:
     return keys
 
 
-def _embedding(record: Any) -> dict[str, Any]:
-    factor = record.embedding.factor
+def _embedding(record: spec.TokenEmbedding) -> dict[str, Any]:
+    factor = record.factor
     keys: dict[str, Any] = {"embedding_scale": factor} if isinstance(factor, float) and factor != 1.0 else {}
-    if record.embedding.n_token_types:
-        keys["tokenizer.ggml.token_type_count"] = record.embedding.n_token_types
+    if record.n_token_types:
+        keys["tokenizer.ggml.token_type_count"] = record.n_token_types
     return keys
 
 
-def _head(record: Any) -> dict[str, Any]:
-    match record.head:
+def _head(record: Head) -> dict[str, Any]:
+    match record:
         case spec.LanguageHead() as head:
             keys: dict[str, Any] = {"tied": head.tied}
             if head.soft_cap != "none":
@@ -67,7 +65,7 @@ def _head(record: Any) -> dict[str, Any]:
     return {"tied": True}
 
 
-def _norm(norm: Any) -> dict[str, Any]:
+def _norm(norm: Norm) -> dict[str, Any]:
     match norm:
         case spec.RMSNorm():
             return {"attention.layer_norm_rms_epsilon": norm.eps}
@@ -81,14 +79,14 @@ def _residual(stage: spec.Stage) -> dict[str, Any]:
     return {"residual_scale": scale} if isinstance(scale, float) and scale != 1.0 else {}
 
 
-def _part(part: Any, d_model: int) -> dict[str, Any]:
+def _part(part: Part, d_model: int) -> dict[str, Any]:
     match part:
         case spec.MultiHead():
             return _attention(part, d_model)
         case spec.Dense() | spec.Gated():
             return {"feed_forward_length": part.d_ff}
         case spec.MixtureOfExperts():
-            keys = {
+            keys: dict[str, Any] = {
                 "expert_count": part.n_experts, "expert_used_count": part.n_active,
                 "expert_feed_forward_length": part.expert.d_ff, "expert_weights_norm": part.router.normalise,
             }  # fmt: skip

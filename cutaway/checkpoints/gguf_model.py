@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutaway import spec
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import described, gguf_of
 from cutaway.checkpoints.gguf import GGUF, PLAIN, Field
@@ -48,7 +49,7 @@ class GgufSource:
         self.file.drop()
 
 
-def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
+def read_spec(file: GGUF) -> tuple[Stack, Config]:
     """The spec that a file's keys describe, and what became of each of them."""
     values = {key: _plain(each) for key, each in file.fields.items()}
     architecture = values.get("general.architecture")
@@ -61,7 +62,7 @@ def read_spec(file: GGUF) -> tuple[spec.Model, Config]:
     derived = dict(zip(DERIVED, ("output.weight" not in file.tensors, n_rows), strict=True))
     factors = {key: file.read(name).tolist() for key, name in FACTORS.items() if name in file.tensors}
     config = Config(keys | derived | factors, str(file.path), lambda: file.tensors)
-    record = described(kind, config)
+    record = described(kind.to_spec, config)
     config.ignore(BOOKKEEPING | dict.fromkeys(derived, "derived"))
     config.finish()
     stops = [keys[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in keys]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import sentences
@@ -57,7 +58,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     """The spec that the folder's configuration describes, and what became of each of its keys."""
     config = read_config(folder)
     family = family_of(str(config.data.get("model_type")), config.where)
-    record = sentences.read_sentences(folder, described(family, config), config)
+    record = sentences.read_sentences(folder, described(family.to_spec, config), config)
     check_packing(config)
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()
@@ -67,7 +68,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     return record.replace(name=record.name or folder.name, generation=generation), config
 
 
-def rules_of(family: Family, record: spec.Model) -> list[Rule]:
+def rules_of(family: Family[Any], record: spec.Model) -> list[Rule]:
     """The names of the tensors of a folder's model."""
     return family.rules(record) + sentences.rules(record)
 

@@ -8,6 +8,7 @@ from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.names import Names
 from cutaway.checkpoints.rope_config import read_rope, write_rope
+from cutaway.errors import CheckpointError
 
 LATENT: Names = {
     "blocks.*.attn.q_down": "model.layers.*.self_attn.q_a_proj",
@@ -42,6 +43,8 @@ def read_latent(config: Config, interleaved: bool) -> spec.Latent:
 
 def write_latent(part: spec.Latent) -> dict[str, Any]:
     """The same keys; the scale follows from the rest."""
+    if not isinstance(part.positions, spec.RoPE):
+        raise CheckpointError("latent attention without a rotation does not fit this family")
     return {
         "head_dim": part.rope_dim, "qk_nope_head_dim": part.nope_dim, "qk_rope_head_dim": part.rope_dim,
         "v_head_dim": part.value_dim, "kv_lora_rank": part.kv_rank, "attention_bias": part.o_bias,

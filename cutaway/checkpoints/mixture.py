@@ -7,6 +7,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.names import USUAL, Names
 from cutaway.checkpoints.rules import Rule, Split, Unstack
@@ -33,7 +34,7 @@ def read_expert(config: Config, width: str, bias: bool = False) -> spec.Gated:
     """A gated network, its width under the key `width`."""
     activation = config.choice("hidden_act", ACTIVATIONS, "silu")
     return spec.Gated(
-        d_ff=config.integer(width), activation=activation, gate_bias=bias, up_bias=bias, down_bias=bias  # pyrefly: ignore
+        d_ff=config.integer(width), activation=activation, gate_bias=bias, up_bias=bias, down_bias=bias
     )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def write_load_balance(part: spec.MixtureOfExperts) -> dict[str, Any]:
     return {"output_router_logits": used} | ({"router_aux_loss_coef": part.load_balance} if used else {})
 
 
-def mixtures(record: spec.Model) -> Iterator[tuple[int, spec.MixtureOfExperts]]:
+def mixtures(record: Stack) -> Iterator[tuple[int, spec.MixtureOfExperts]]:
     """The layers that have experts, by number."""
     for index, block in enumerate(record.blocks):
         for branch in block.branches:
@@ -57,21 +58,37 @@ def mixtures(record: spec.Model) -> Iterator[tuple[int, spec.MixtureOfExperts]]:
                 yield index, branch.part
 
 
-def one_mixture(record: spec.Model) -> spec.MixtureOfExperts:
+def one_mixture(record: Stack) -> spec.MixtureOfExperts:
     """The mixture that stands for all in a configuration. Raises CheckpointError where there is none."""
     for _, part in mixtures(record):
         return part
     raise CheckpointError("a model without experts does not fit this family")
 
 
-def dense_layers(record: spec.Model) -> list[int]:
-    """The layers without experts, by number."""
-    with_experts = {index for index, _ in mixtures(record)}
-    return [index for index in range(len(record.blocks)) if index not in with_experts]
+def gated_expert(part: spec.MixtureOfExperts) -> spec.Gated:
+    """One of its experts. Raises CheckpointError where they are not gated."""
+    if isinstance(part.expert, spec.Gated):
+        return part.expert
+    raise CheckpointError("experts of two matrices do not fit this family")
+
+
+def dense_layers(record: Stack) -> dict[int, spec.Dense | spec.Gated]:
+    """The networks of the layers without experts, by number."""
+    return {
+        index: branch.part
+        for index, block in enumerate(record.blocks)
+        for branch in block.branches
+        if isinstance(branch.part, (spec.Dense, spec.Gated))
+    }
+
+
+def plain_width(record: Stack) -> int:
+    """The width of the networks without experts; where all layers have experts, that of one."""
+    return next(iter(dense_layers(record).values()), one_mixture(record).expert).d_ff
 
 
 def fused_rules(
-    record: spec.Model, inner: str = f"{EXPERTS}.gate_up_proj", outer: str = f"{EXPERTS}.down_proj"
+    record: Stack, inner: str = f"{EXPERTS}.gate_up_proj", outer: str = f"{EXPERTS}.down_proj"
 ) -> list[Rule]:
     """Gated experts of a layer in two tensors: `inner` [E, 2 F, D] with the gates' rows first, `outer` [E, D, F]."""
     out = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -18,8 +17,12 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3
 def check_packing(config: Config) -> None:
     """Raises CheckpointError where `quantization_config` names a way of packing that is not read here."""
     table = config.nullable("quantization_config") if "quantization_config" in config.data else None
-    method = None if table is None else table.get("quant_method")
-    if table is not None and method not in PACKED:
+    if table is None:
+        return
+    if not isinstance(table, dict):
+        raise CheckpointError(f"{config.where}: quantization_config is {table!r}, expected a table")
+    method = table.get("quant_method")
+    if method not in PACKED:
         raise CheckpointError(
             f"{config.where}: weights packed by {method!r} are not read (only by {' and '.join(PACKED)}); take the "
             "model in bfloat16"
@@ -131,4 +134,4 @@ class BlockFp8:
         return plain if out is None else out.copy_(plain)
 
 
-PACKED: dict[str, Any] = {"mxfp4": Mxfp4, "fp8": BlockFp8}
+PACKED: dict[str, Callable[[Source], Source]] = {"mxfp4": Mxfp4, "fp8": BlockFp8}

@@ -49,17 +49,18 @@ def _asked(package: str, ask: Any, opened: Opened, read: Tensor, logits: Tensor)
 def open_transformers(path: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
     """The folder's model in transformers, as the class that it names; code of the folder is never run."""
     import transformers
+    from transformers.utils import logging
 
-    verbosity = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
         cls = getattr(transformers, (config.architectures or ["AutoModel"])[0])
         options |= {"dtype": dtype, "local_files_only": True, "use_safetensors": True}
         return cls.from_pretrained(path, **options).eval()
     finally:
-        transformers.utils.logging.set_verbosity(verbosity)
+        logging.set_verbosity(verbosity)
 
 
 def _transformers(opened: Opened, read: Tensor) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from cutaway import spec
 from cutaway.checkpoints.config import Config
 from cutaway.errors import CheckpointError
+from cutaway.spec.positions import RopeScaling
 
 Layout = Literal["halves", "interleaved"]
 
@@ -69,7 +70,7 @@ def _either(table: Config, config: Config, key: str, default: float) -> float:
     return value
 
 
-def _scaling(table: Config, config: Config) -> Any:
+def _scaling(table: Config, config: Config) -> RopeScaling:
     """The scaling that a table describes."""
     kind = table.take("rope_type|type", "default")
     table.expect("type", kind)
@@ -117,7 +118,7 @@ def _scaling(table: Config, config: Config) -> Any:
     )
 
 
-def _attention(table: Config) -> Any:
+def _attention(table: Config) -> float | Literal["auto"]:
     given = table.nullable("attention_factor", None)
     return "auto" if given is None else table.number("attention_factor")
 

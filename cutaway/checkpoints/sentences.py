@@ -16,12 +16,22 @@ from cutaway.checkpoints.fill import Source
 from cutaway.checkpoints.rules import Rule, same
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
+from cutaway.spec.feedforward import Activation
+from cutaway.spec.head import Pool
 from cutaway.tokenizers.json_files import read_json, read_table
 
 MODULES = "modules.json"
 ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
-POOLS = {"cls": "first", "cls_token": "first", "mean": "mean", "mean_tokens": "mean", "lasttoken": "last"}
-ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
+POOLS: dict[str, Pool] = {
+    "cls": "first",
+    "cls_token": "first",
+    "mean": "mean",
+    "mean_tokens": "mean",
+    "lasttoken": "last",
+}
+ACTIVATIONS: dict[str, Activation] = {
+    "Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid",
+}  # fmt: skip
 DENSE = "Dense."
 """What the names of the tensors of a Dense module begin with, as rules see them."""
 
@@ -134,7 +144,7 @@ def _modules(folder: Path) -> dict[str, str]:
     return {kind: str(inner) for kind, inner in kinds}
 
 
-def _pool(path: Path, d_model: int, config: Config) -> Any:
+def _pool(path: Path, d_model: int, config: Config) -> Pool:
     if not path.is_file():
         config.defaulted["pooling_mode"] = "mean"
         return "mean"

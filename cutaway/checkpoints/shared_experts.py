@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.mixture import (
     GATED,
     NAMES,
     dense_layers,
     one_mixture,
+    plain_width,
     read_expert,
     read_load_balance,
     write_load_balance,
@@ -53,12 +55,11 @@ def read_mixture(config: Config, router: spec.Router, n_shared: int = 1, bias: b
     )
 
 
-def write_mixture(record: spec.Model) -> dict[str, Any]:
+def write_mixture(record: Stack) -> dict[str, Any]:
     """The keys that `read_mixture` and `read_router` take, and those of the layers without experts."""
     part, dense = one_mixture(record), dense_layers(record)
-    plain = record.blocks[dense[0]].branches[1].part if dense else part.expert
     return write_load_balance(part) | {
-        "intermediate_size": plain.d_ff, "first_k_dense_replace": len(dense),
+        "intermediate_size": plain_width(record), "first_k_dense_replace": len(dense),
         "n_routed_experts": part.n_experts, "num_experts_per_tok": part.n_active,
         "moe_intermediate_size": part.expert.d_ff, "n_shared_experts": n_shared_experts(part),
         "n_group": part.router.n_groups, "topk_group": part.router.n_active_groups,

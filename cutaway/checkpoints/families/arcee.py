@@ -7,7 +7,7 @@ from typing import Any
 from cutaway import spec
 from cutaway.checkpoints import decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,17 +15,17 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def arcee_spec(config: Config) -> spec.Model:
+def arcee_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _to_spec(config, spec.RMSNorm(eps=config.number("rms_norm_eps")), bias=False)
 
 
-def jais2_spec(config: Config) -> spec.Model:
+def jais2_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _to_spec(config, spec.LayerNorm(eps=config.number("layer_norm_eps")), bias=True)
 
 
-def _to_spec(config: Config, norm: Any, bias: bool) -> spec.Model:
+def _to_spec(config: Config, norm: Any, bias: bool) -> spec.Decoder:
     shape, ffn_bias = decoders.read_shape(config), config.flag("mlp_bias", bias)
     attn = spec.MultiHead(
         **shape.heads,
@@ -34,33 +34,33 @@ def _to_spec(config: Config, norm: Any, bias: bool) -> spec.Model:
     )
     ffn = spec.Dense(
         d_ff=config.integer("intermediate_size"),
-        activation=config.choice("hidden_act", ACTIVATIONS),  # pyrefly: ignore
+        activation=config.choice("hidden_act", ACTIVATIONS),
         up_bias=ffn_bias, down_bias=ffn_bias,
     )  # fmt: skip
     return decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def arcee_config(record: spec.Model) -> dict[str, Any]:
+def arcee_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "arcee", "Arcee") | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
 
 
-def jais2_config(record: spec.Model) -> dict[str, Any]:
+def jais2_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "jais2", "Jais2") | {"layer_norm_eps": decoders.eps_of(record.final_norm)}
 
 
-def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
-    attn, ffn = decoders.first_parts(record)
+def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
+    attn, ffn = first_parts(record)
     return decoders.write_decoder(record, model_type, stem) | {"attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias}
 
 
 FAMILIES = (
-    Family(("arcee",), arcee_spec, rules, arcee_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("jais2",), jais2_spec, rules, jais2_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("arcee",), spec.Decoder, arcee_spec, rules, arcee_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("jais2",), spec.Decoder, jais2_spec, rules, jais2_config, ("*rotary_emb.inv_freq",), prefix="model."),
 )

@@ -18,19 +18,19 @@ def positions(config: Config) -> spec.Learned:
 STYLE = Style("Bart", pre_norm=False, positions=positions, embedding_norm=True, n_classes=3)
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     return write(record, "bart", STYLE)
 
 
 FAMILIES = (
     Family(
-        ("bart",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("bart",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
         ignored_tensors=("*coder.version", "shared.weight"),
         generation=spec.Generation(start_id=2, stop_ids=(2,), end_forced_id=2, pad_id=1),
     ),

@@ -6,15 +6,15 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
+from cutaway.checkpoints.blocks import first_parts, post_norm, repeated
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.encoders import (
     IGNORED,
+    attention,
     class_rules,
     first_names,
     n_positions,
     only_encoder,
-    parts,
-    post_norm_encoder,
     task,
     token_rules,
     write_head,
@@ -23,38 +23,45 @@ from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_encoders import encoder_rules, read_encoder
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames
+from cutaway.spec.feedforward import Activation
+from cutaway.spec.head import Head
+from cutaway.spec.positions import RelativePositions
 
 POOLER = spec.Transform(activation="tanh")
 CLASSES = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
            "ForQuestionAnswering", "ForMultipleChoice")  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     places = spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
-    return encoder(config, places, read_head(config))
+    return encoder(config, places, read_head(config), embedding(config))
 
 
-def encoder(config: Config, positions: spec.Learned, head: Any, **embedding: Any) -> spec.Encoder:
-    """The encoder that the usual keys describe, its embedding's other fields given."""
+def embedding(config: Config) -> spec.TokenEmbedding:
+    return spec.TokenEmbedding(n_token_types=config.integer("type_vocab_size"))
+
+
+def encoder(
+    config: Config, places: spec.Learned, head: Head, embedding: spec.TokenEmbedding,
+    distances: RelativePositions = spec.NoPositions(),
+) -> spec.Encoder:  # fmt: skip
+    """The encoder that the usual keys describe; `embedding` is without places and norm, which it gets here."""
     only_encoder(config)
-    if "n_token_types" not in embedding:
-        embedding["n_token_types"] = config.integer("type_vocab_size")
+    ffn = spec.Dense(d_ff=config.integer("intermediate_size"), activation=activation(config))
+    attn = attention(config.integer("num_attention_heads")).replace(positions=distances)
     dropout = config.number("hidden_dropout_prob", 0.1)
-    return post_norm_encoder(
-        config.integer("num_hidden_layers"), config.integer("num_attention_heads"),
-        spec.Dense(d_ff=config.integer("intermediate_size"), activation=activation(config)),
-        spec.TokenEmbedding(
-            positions=positions, norm=norm(config), **embedding
-        ),
-        d_model=config.integer("hidden_size"), vocab_size=config.integer("vocab_size"), head=head,
+    return spec.Encoder(
+        d_model=config.integer("hidden_size"), vocab_size=config.integer("vocab_size"),
+        context_length=places.n_positions, embedding=embedding.replace(positions=places, norm=norm(config)),
+        layers=repeated([post_norm(attn, ffn, norm(config))] * config.integer("num_hidden_layers")), head=head,
         dropout=spec.Dropout(
             embedding=dropout, residual=dropout, attention=config.number("attention_probs_dropout_prob", 0.1)
         ),
     )  # fmt: skip
 
 
-def activation(config: Config) -> Any:
+def activation(config: Config) -> Activation:
     return config.choice("hidden_act", ACTIVATIONS)
 
 
@@ -62,7 +69,7 @@ def norm(config: Config) -> spec.LayerNorm:
     return spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-12))
 
 
-def read_head(config: Config) -> Any:
+def read_head(config: Config) -> Head:
     match task(config, "Bert", CLASSES):
         case "ForMaskedLM" | "ForPreTraining":
             transform = spec.Transform(activation=activation(config), norm=norm(config))
@@ -93,7 +100,7 @@ STACK = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder) -> list[Rule]:
     """Their tensor names."""
     top = prefix(record, "bert.")
     out = renames(record, STACK, top)
@@ -108,14 +115,14 @@ def rules(record: spec.Model) -> list[Rule]:
     return out
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     return {"model_type": "bert", **write_encoder(record), **write_head(record.head, "Bert")}
 
 
-def write_encoder(record: spec.Model) -> dict[str, Any]:
+def write_encoder(record: spec.Encoder) -> dict[str, Any]:
     """The usual keys for an encoder."""
-    attn, ffn = parts(record)
+    attn, ffn = first_parts(record)
     norm, head = record.embedding.norm, record.head
     return {
         "hidden_size": record.d_model, "num_hidden_layers": len(record.blocks), "num_attention_heads": attn.n_heads,
@@ -129,7 +136,7 @@ def write_encoder(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("bert",), to_spec, rules, to_config,
+        ("bert",), spec.Encoder, to_spec, rules, to_config,
         ignored_tensors=("embeddings.position_ids", "pooler.dense.*", "cls.*"),
         renamed=first_names, prefix="bert.", ignored_keys=IGNORED,
         gguf=(Gguf("bert", read_encoder, encoder_rules),),

@@ -17,19 +17,19 @@ def positions(config: Config) -> spec.Learned:
 STYLE = Style("Blenderbot", pre_norm=True, positions=positions)
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     return write(record, "blenderbot", STYLE)
 
 
 FAMILIES = (
     Family(
-        ("blenderbot",), to_spec, rules, to_config, prefix="model.",
+        ("blenderbot",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.",
         ignored_keys=IGNORED | {
             "layernorm_variant": "the class says so", "do_blenderbot_90_layernorm": "the class says so",
             "num_hidden_layers": "said by encoder_layers",

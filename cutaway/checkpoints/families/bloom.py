@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import repeated, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, first_sizes, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import biases, eps_of, first_parts
+from cutaway.checkpoints.decoders import biases, eps_of
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
 from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
@@ -24,7 +24,7 @@ IGNORED = {
 }  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     for key, other in (("hidden_size", "n_embed"), ("n_head", "num_attention_heads"), ("n_layer", "num_hidden_layers")):
         config.also(key, other)
@@ -70,14 +70,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
-    n = spec.sizes(first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     cut = {f"{LAYER}.self_attention.query_key_value": (GroupSplit(n.n_heads, (n.head_dim,) * 3),)}
     return table_rules(record, NAMES | classifier(record.head), cut, "transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, residual = first_parts(record)[0], record.blocks[0].stages[0].residual
     return {
@@ -90,7 +90,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; the length in it was that of training, and ALiBi has none."""
     n_heads, norm = (
         config.integer("attention.head_count"),
@@ -111,7 +111,7 @@ TRAINED = {"context_length": 2048}
 
 FAMILIES = (
     Family(
-        ("bloom",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
+        ("bloom",), spec.Decoder, to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
         gguf=(
             Gguf("bloom", gguf_spec, lambda r: table_rules(r, GGUF), lambda r: standard_keys(r) | TRAINED),
         ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import parallel
+from cutaway.checkpoints.blocks import Stack, first_parts, first_sizes, parallel
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
@@ -19,21 +19,19 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Reshape, Rule
 
 
-def cohere_spec(config: Config) -> spec.Model:
+def cohere_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-5), shift=False)
-    qk_norm: Any = spec.NoQKNorm()
-    if config.flag("use_qk_norm", False):
-        qk_norm = spec.QKNorm(norm=norm, gain="per_head")
     attn = spec.MultiHead(
-        **shape.heads, **decoders.biases(config.flag("attention_bias", False)), qk_norm=qk_norm,
+        **shape.heads, **decoders.biases(config.flag("attention_bias", False)),
+        qk_norm=spec.QKNorm(norm=norm, gain="per_head") if config.flag("use_qk_norm", False) else spec.NoQKNorm(),
         positions=read_rope(config, shape.head_dim, 500000.0, "interleaved"),
     )  # fmt: skip
     block = parallel(attn, decoders.read_gated(config), norm)
     return decoders.decoder(config, [block] * shape.n_layers, norm, _head(config))
 
 
-def cohere2_spec(config: Config) -> spec.Model:
+def cohere2_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-5), shift=False)
     pattern = config.integer("sliding_window_pattern|_sliding_window_pattern", 4)
@@ -62,40 +60,40 @@ def _head(config: Config) -> spec.LanguageHead:
     return spec.LanguageHead(logit_factor=config.number("logit_scale", 0.0625))
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
-    return table_rules(record, USUAL | {"blocks.*.attn.norm": "model.layers.*.input_layernorm"}, _gains(record))
+    return table_rules(record, {**USUAL, "blocks.*.attn.norm": "model.layers.*.input_layernorm"}, _gains(record))
 
 
-def _gains(record: spec.Model) -> dict[str, tuple[Reshape]]:
+def _gains(record: Stack) -> dict[str, tuple[Reshape]]:
     """Gains of a head each stand as [heads, head_dim]."""
-    n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     return {
         f"blocks.*.attn.{name}": (Reshape((heads, n.head_dim), (heads, 1, n.head_dim)),)
         for name, heads in (("q_norm", n.n_heads), ("k_norm", n.n_kv_heads))
     }
 
 
-def cohere_config(record: spec.Model) -> dict[str, Any]:
+def cohere_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     return _written(record, "cohere", "Cohere") | {"use_qk_norm": isinstance(attn.qk_norm, spec.QKNorm)}
 
 
-def cohere2_config(record: spec.Model) -> dict[str, Any]:
+def cohere2_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "cohere2", "Cohere2") | decoders.write_masks(record, record.context_length)
 
 
-def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
-    attn, _ = decoders.first_parts(record)
+def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
+    attn, _ = first_parts(record)
     return decoders.write_decoder(record, model_type, stem) | {
         "layer_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "logit_scale": record.head.logit_factor if isinstance(record.head, spec.LanguageHead) else 1.0,
     }  # fmt: skip
 
 
-def cohere_gguf(config: Config) -> spec.Model:
+def cohere_gguf(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm = gguf_decoders.read_shape(config), _gguf_norm(config)
     normed = config.holds("blk.0.attn_q_norm.weight", False)
@@ -108,19 +106,19 @@ def cohere_gguf(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, _gguf_head(config))
 
 
-def cohere2_gguf(config: Config) -> spec.Model:
+def cohere2_gguf(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm, ffn = gguf_decoders.read_shape(config), _gguf_norm(config), gguf_decoders.read_gated(config)
     rope = gguf_decoders.read_rope(config, shape.head_dim, "interleaved")
     config.expect("rope.freq_base_swa", rope.base)
     window, blocks = spec.SlidingMask(window=config.integer("attention.sliding_window")), []
     for slides in gguf_decoders.read_slides(config, shape.n_layers, 4):
-        placed = {"mask": window, "positions": rope} if slides else {}
-        blocks.append(parallel(spec.MultiHead(**shape.heads, **placed), ffn, norm))
+        mask, positions = (window, rope) if slides else (spec.CausalMask(), spec.NoPositions())
+        blocks.append(parallel(spec.MultiHead(**shape.heads, mask=mask, positions=positions), ffn, norm))
     return gguf_decoders.decoder(config, blocks, norm, _gguf_head(config))
 
 
-def cohere2_keys(record: spec.Model) -> dict[str, Any]:
+def cohere2_keys(record: Stack) -> dict[str, Any]:
     """A spec to keys of a GGUF file."""
     return standard_keys(record) | gguf_decoders.write_slides(record, 4)
 
@@ -133,15 +131,15 @@ def _gguf_head(config: Config) -> spec.LanguageHead:
     return spec.LanguageHead(logit_factor=config.number("logit_scale", 0.0) or 1.0)
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF."""
     return table_rules(record, {**GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}, _gains(record))
 
 
 LEFT, IGNORED = ("*rotary_emb.inv_freq",), {"model_max_length": "the tokenizer's"}
 FAMILIES = (
-    Family(("cohere",), cohere_spec, rules, cohere_config, LEFT, prefix="model.", ignored_keys=IGNORED,
+    Family(("cohere",), spec.Decoder, cohere_spec, rules, cohere_config, LEFT, prefix="model.", ignored_keys=IGNORED,
            gguf=(Gguf("command-r", cohere_gguf, gguf_rules),)),
-    Family(("cohere2",), cohere2_spec, rules, cohere2_config, LEFT, prefix="model.", ignored_keys=IGNORED,
+    Family(("cohere2",), spec.Decoder, cohere2_spec, rules, cohere2_config, LEFT, prefix="model.", ignored_keys=IGNORED,
            gguf=(Gguf("cohere2", cohere2_gguf, gguf_rules, cohere2_keys),)),
 )  # fmt: skip

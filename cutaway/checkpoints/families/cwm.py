@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -14,7 +14,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
     config.expect("attention_bias", False)
@@ -28,18 +28,18 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, blocks, norm)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    _, ffn = decoders.first_parts(record)
+    _, ffn = first_parts(record)
     masks = decoders.write_masks(record, record.context_length)
     return decoders.write_decoder(record, "cwm", "Cwm") | masks | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "mlp_bias": ffn.up_bias,
     }  # fmt: skip
 
 
-FAMILIES = (Family(("cwm",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+FAMILIES = (Family(("cwm",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.latent import LATENT, read_latent, write_latent
@@ -24,7 +24,7 @@ LEFTOVER = ("*rotary_emb.inv_freq", "layers.61.*")
 """The extra layer of the published checkpoint of 61 stands behind the last one."""
 
 
-def to_spec(config: Config, old: bool) -> spec.Model:
+def to_spec(config: Config, old: bool) -> spec.Decoder:
     """config.json to a spec; `old` is V2: softmax scores, groups by their best expert, nothing normalised."""
     n_layers, first = config.integer("num_hidden_layers"), config.integer("first_k_dense_replace", 0 if old else 3)
     attn = read_latent(config, interleaved=old or config.flag("rope_interleave", True))
@@ -50,9 +50,9 @@ def _old_router(config: Config) -> spec.Router:
     return router.replace(n_groups=groups, n_active_groups=active) if method == "groups" else router
 
 
-def to_config(record: spec.Model, old: bool) -> dict[str, Any]:
+def to_config(record: Stack, old: bool) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    attn, _ = decoders.first_parts(record, spec.Latent, decoders.WITH_EXPERTS)
+    attn = first_attention(record, spec.Latent)
     out = decoders.write_decoder(record, *(("deepseek_v2", "DeepseekV2") if old else ("deepseek_v3", "DeepseekV3")))
     out |= write_latent(attn) | write_mixture(record) | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
     if old:
@@ -60,17 +60,18 @@ def to_config(record: spec.Model, old: bool) -> dict[str, Any]:
         method = "group_limited_greedy" if part.router.n_groups > 1 else "greedy"
         biased = isinstance(part.shared, spec.SharedExpert) and part.shared.expert.up_bias
         return out | {"mlp_bias": biased, "topk_method": method}
-    return out | {"rope_interleave": attn.positions.layout == "interleaved", "num_nextn_predict_layers": 0}
+    interleaved = isinstance(attn.positions, spec.RoPE) and attn.positions.layout == "interleaved"
+    return out | {"rope_interleave": interleaved, "num_nextn_predict_layers": 0}
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
-    return table_rules(record, SHARED | LATENT, others=fused_rules(record))
+    return table_rules(record, {**SHARED, **LATENT}, others=fused_rules(record))
 
 
 def _family(model_type: str, old: bool) -> Family:
     read, write = partial(to_spec, old=old), partial(to_config, old=old)
-    return Family((model_type,), read, rules, write, LEFTOVER, prefix="model.", ignored_keys=IGNORED)
+    return Family((model_type,), spec.Decoder, read, rules, write, LEFTOVER, prefix="model.", ignored_keys=IGNORED)
 
 
 FAMILIES = (_family("deepseek_v2", True), _family("deepseek_v3", False))

@@ -6,43 +6,39 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
+from cutaway.checkpoints.blocks import first_parts, post_norm, repeated
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.encoders import (
-    class_rules,
-    n_positions,
-    only_encoder,
-    parts,
-    post_norm_encoder,
-    task,
-    write_head,
-)  # fmt: skip
+from cutaway.checkpoints.encoders import attention, class_rules, n_positions, only_encoder, task, write_head
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames, same
+from cutaway.spec.feedforward import Activation
+from cutaway.spec.head import Head
 
 NORM = spec.LayerNorm(eps=1e-12)
 CLASSES = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
            "ForMultipleChoice")  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     only_encoder(config)
-    activation: Any = config.choice("activation", ACTIVATIONS, "gelu")
+    activation = config.choice("activation", ACTIVATIONS, "gelu")
     places = spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
     dropout = config.number("dropout", 0.1)
-    return post_norm_encoder(
-        config.integer("n_layers"), config.integer("n_heads"),
-        spec.Dense(d_ff=config.integer("hidden_dim"), activation=activation),
-        spec.TokenEmbedding(positions=places, norm=NORM),
-        d_model=config.integer("dim"), vocab_size=config.integer("vocab_size"), head=read_head(config, activation),
+    ffn = spec.Dense(d_ff=config.integer("hidden_dim"), activation=activation)
+    block = post_norm(attention(config.integer("n_heads")), ffn, NORM)
+    return spec.Encoder(
+        d_model=config.integer("dim"), vocab_size=config.integer("vocab_size"), context_length=places.n_positions,
+        embedding=spec.TokenEmbedding(positions=places, norm=NORM),
+        layers=repeated([block] * config.integer("n_layers")), head=read_head(config, activation),
         dropout=spec.Dropout(
             embedding=dropout, residual=dropout, attention=config.number("attention_dropout", 0.1)
         ),
     )  # fmt: skip
 
 
-def read_head(config: Config, activation: Any) -> Any:
+def read_head(config: Config, activation: Activation) -> Head:
     relu = spec.Transform(activation="relu")
     match task(config, "DistilBert", CLASSES):
         case "ForMaskedLM":
@@ -70,7 +66,7 @@ STACK = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder) -> list[Rule]:
     """Their tensor names."""
     out = renames(record, STACK, prefix(record, "distilbert."))
     match record.head:
@@ -85,9 +81,9 @@ def rules(record: spec.Model) -> list[Rule]:
     return out
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    (attn, ffn), head = parts(record), record.head
+    (attn, ffn), head = first_parts(record), record.head
     return {
         "model_type": "distilbert", **write_head(head, "DistilBert"), "dim": record.d_model,
         "n_layers": len(record.blocks), "n_heads": attn.n_heads, "hidden_dim": ffn.d_ff,
@@ -100,8 +96,8 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("distilbert",), to_spec, rules, to_config, ignored_tensors=("embeddings.position_ids", "vocab_*"),
-        prefix="distilbert.",
+        ("distilbert",), spec.Encoder, to_spec, rules, to_config, prefix="distilbert.",
+        ignored_tensors=("embeddings.position_ids", "vocab_*"),
         ignored_keys={
             "sinusoidal_pos_embds": "the table of positions is stored", "qa_dropout": "training only",
             "seq_classif_dropout": "training only", "tie_weights_": "said by tie_word_embeddings",

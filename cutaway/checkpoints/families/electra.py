@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
@@ -11,20 +11,23 @@ from cutaway.checkpoints.families import bert
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames, same
+from cutaway.spec.head import Head
 
 CLASSES = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
            "ForQuestionAnswering")  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     width, d_model = config.integer("embedding_size", 128), config.integer("hidden_size")
     places = spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
-    narrow = {"width": width, "projection": "after_norm", "projection_bias": True} if width != d_model else {}
-    return bert.encoder(config, places, read_head(config, width if narrow else "d_model"), **narrow)
+    embedding = bert.embedding(config)
+    if width != d_model:
+        embedding = embedding.replace(width=width, projection="after_norm", projection_bias=True)
+    return bert.encoder(config, places, read_head(config, embedding.width), embedding)
 
 
-def read_head(config: Config, width: Any) -> Any:
+def read_head(config: Config, width: int | Literal["d_model"]) -> Head:
     match task(config, "Electra", CLASSES):
         case "ForMaskedLM":
             transform = spec.Transform(width=width, activation="gelu", norm=bert.norm(config))
@@ -39,7 +42,7 @@ def read_head(config: Config, width: Any) -> Any:
     return spec.VectorHead()
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder) -> list[Rule]:
     """Their tensor names."""
     out = renames(record, bert.STACK, prefix(record, "electra."))
     match record.head:
@@ -57,7 +60,7 @@ def rules(record: spec.Model) -> list[Rule]:
     return out
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     out = {
         "model_type": "electra", **bert.write_encoder(record), **write_head(record.head, "Electra"),
@@ -70,7 +73,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("electra",), to_spec, rules, to_config,
+        ("electra",), spec.Encoder, to_spec, rules, to_config,
         ignored_tensors=("embeddings.position_ids", "generator_*", "discriminator_predictions.*"),
         renamed=first_names, prefix="electra.",
         ignored_keys=IGNORED | {"summary_*": "of a head that is not read", "generator_size": "training only"},

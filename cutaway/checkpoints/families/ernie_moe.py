@@ -6,15 +6,15 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.mixture import (
     TRAINING,
-    dense_layers,
     fused_rules,
     mixtures,
     one_mixture,
+    plain_width,
     read_expert,
     read_load_balance,
     write_load_balance,
@@ -30,7 +30,7 @@ NAMES = {**SHARED, BIAS: "model.layers.*.mlp.moe_statics.e_score_correction_bias
 IGNORED = TRAINING | AHEAD | {"moe_capacity": "training only", "moe_use_aux_free": "the stored bias says it"}
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, bias = decoders.read_shape(config), config.flag("use_bias", False)
     norm = spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
@@ -56,22 +56,21 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [sequential(attn, ffn, norm) for ffn in ffns], norm, head)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    (attn, _), part = decoders.first_parts(record, network=decoders.WITH_EXPERTS), one_mixture(record)
-    layers, dense = [index for index, _ in mixtures(record)], dense_layers(record)
+    attn, part = first_attention(record, spec.MultiHead), one_mixture(record)
+    layers = [index for index, _ in mixtures(record)]
     out = decoders.write_decoder(record, "ernie4_5_moe", "Ernie4_5_Moe") | write_load_balance(part)
-    if dense:
-        out["intermediate_size"] = record.blocks[dense[0]].branches[1].part.d_ff
     return out | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "use_bias": attn.q_bias, "moe_k": part.n_active,
         "moe_num_experts": part.n_experts, "moe_num_shared_experts": n_shared_experts(part),
-        "moe_intermediate_size": part.expert.d_ff, "moe_layer_start_index": layers[0],
-        "moe_layer_end_index": layers[-1], "moe_layer_interval": layers[1] - layers[0] if len(layers) > 1 else 1,
+        "intermediate_size": plain_width(record), "moe_intermediate_size": part.expert.d_ff,
+        "moe_layer_start_index": layers[0], "moe_layer_end_index": layers[-1],
+        "moe_layer_interval": layers[1] - layers[0] if len(layers) > 1 else 1,
     }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; the bias has one group."""
     n = one_mixture(record).n_experts
     return table_rules(record, NAMES, {BIAS: (Reshape((1, n), (n,)),)}, others=fused_rules(record))
@@ -83,7 +82,7 @@ def _renamed(name: str) -> str:
 
 FAMILIES = (
     Family(
-        ("ernie4_5_moe",), to_spec, rules, to_config, ("*rotary_emb.inv_freq", "*mtp_*"), _renamed, "model.",
-        ignored_keys=IGNORED,
+        ("ernie4_5_moe",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq", "*mtp_*"), _renamed,
+        "model.", IGNORED,
     ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import output_norm
+from cutaway.checkpoints.blocks import Stack, output_norm
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -19,7 +19,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
     windowed = config.nullable("sliding_window", 4096) is not None
@@ -56,19 +56,18 @@ NAMES = {
 }
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
-    rotates = all(isinstance(block.branches[0].part.positions, spec.RoPE) for block in record.blocks)
+    rotates = all(isinstance(attn.positions, spec.RoPE) for attn in spec.attentions(record.blocks))
     masks = decoders.write_masks(record, None if rotates else record.context_length)
     return decoders.write_decoder(record, "exaone4", "Exaone4") | masks | {
         "rms_norm_eps": decoders.eps_of(record.final_norm),
     }  # fmt: skip
 
 
-FAMILIES = (Family(("exaone4",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+FAMILIES = (Family(("exaone4",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)

@@ -7,7 +7,7 @@ from typing import Any
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import parallel, parallel_two_norms, repeated, sequential
+from cutaway.checkpoints.blocks import Build, Stack, first_parts, parallel, parallel_two_norms, repeated, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_keys import standard_keys
@@ -18,7 +18,7 @@ from cutaway.checkpoints.rules import GroupSplit, Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     config.also("hidden_size", "n_embed")
     config.assume("max_position_embeddings", 2048)
@@ -55,7 +55,7 @@ def to_spec(config: Config) -> spec.Model:
     )
 
 
-def _architecture(config: Config, n_heads: int) -> tuple[Any, int]:
+def _architecture(config: Config, n_heads: int) -> tuple[Build, int]:
     """The shape of a block and the number of key heads."""
     new, side_by_side = config.flag("new_decoder_architecture", False), config.flag("parallel_attn", True)
     n_norms, given = config.nullable("num_ln_in_parallel_attn", None), config.nullable("num_kv_heads", None)
@@ -88,23 +88,23 @@ SEQUENTIAL = {
 TWO_NORMS = {"blocks.*.attn.norm_in": f"{LAYER}.ln_attn", "blocks.*.ffn.norm_in": f"{LAYER}.ln_mlp"}
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; the queries of a key head stand before it and its values."""
-    n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
+    n = spec.sizes(first_parts(record)[0], record.d_model)
     queries = n.n_heads // n.n_kv_heads * n.head_dim
     cut = {f"{LAYER}.self_attention.query_key_value": (GroupSplit(n.n_kv_heads, (queries, n.head_dim, n.head_dim)),)}
     norms = SEQUENTIAL if len(record.blocks[0].stages) == 2 else TWO_NORMS
     return table_rules(record, NAMES | norms | classifier(record.head), cut, "transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
+    attn, ffn = first_parts(record)
     n, stages = spec.sizes(attn, record.d_model), record.blocks[0].stages
     side_by_side = len(stages) == 1
     two_norms = side_by_side and isinstance(stages[0].norm, spec.NoNorm)
     new = two_norms or n.n_kv_heads not in (1, n.n_heads)
-    rope = isinstance(attn.positions, spec.RoPE)
+    rope = {"rope_parameters": write_rope(attn.positions, n.head_dim)} if isinstance(attn.positions, spec.RoPE) else {}
     return {
         "model_type": "falcon", **write_head(record.head, "Falcon"), "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": n.n_heads, "num_kv_heads": n.n_kv_heads,
@@ -114,11 +114,10 @@ def to_config(record: spec.Model) -> dict[str, Any]:
         "layer_norm_epsilon": decoders.eps_of(record.final_norm), "max_position_embeddings": record.context_length,
         "hidden_dropout": record.dropout.residual, "attention_dropout": record.dropout.attention,
         "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
-        **({"rope_parameters": write_rope(attn.positions, n.head_dim)} if rope else {}),
-    }  # fmt: skip
+    } | rope  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; a second norm is one of its tensors."""
     shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
     config.expect("tensor_data_layout", *LAYOUT.values())
@@ -137,7 +136,7 @@ GGUF = {
 
 FAMILIES = (
     Family(
-        ("falcon",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="transformer.",
+        ("falcon",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="transformer.",
         gguf=(Gguf("falcon", gguf_spec, lambda r: table_rules(r, GGUF), lambda r: standard_keys(r) | LAYOUT),),
     ),
 )  # fmt: skip

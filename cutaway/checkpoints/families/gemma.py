@@ -6,13 +6,12 @@ Gemma 2, without the norms after (arXiv:2510.15001).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
 from cutaway.checkpoints.activations import THEIRS
-from cutaway.checkpoints.blocks import sandwich, sequential
+from cutaway.checkpoints.blocks import Build, Stack, first_parts, sandwich, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.families.gemma_files import EMBEDDING, GEMMA, GEMMA2
 from cutaway.checkpoints.family import Family
@@ -21,7 +20,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def gemma_spec(config: Config) -> spec.Model:
+def gemma_spec(config: Config) -> spec.Decoder:
     """config.json to a spec; `gelu` means its tanh form here."""
     shape, norm = decoders.read_shape(config), read_norm(config)
     config.expect("use_bidirectional_attention", None, False)
@@ -33,17 +32,17 @@ def gemma_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [block] * shape.n_layers, norm, spec.LanguageHead(), EMBEDDING)
 
 
-def gemma2_spec(config: Config) -> spec.Model:
+def gemma2_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _capped(config, sandwich)
 
 
-def vault_spec(config: Config) -> spec.Model:
+def vault_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _capped(config, sequential)
 
 
-def _capped(config: Config, block: Callable[[Any, Any, Any], spec.Block]) -> spec.Model:
+def _capped(config: Config, block: Build) -> spec.Decoder:
     shape, norm, cap = decoders.read_shape(config), read_norm(config), read_cap(config, "attn_logit_softcapping", 50.0)
     config.expect("use_bidirectional_attention", None, False)
     rope, scale, bias = read_rope(config, shape.head_dim), read_scale(config, shape.head_dim), read_bias(config)
@@ -62,23 +61,23 @@ def read_norm(config: Config) -> spec.RMSNorm:
     return spec.RMSNorm(eps=config.number("rms_norm_eps"), gain="one_plus")
 
 
-def read_bias(config: Config) -> dict[str, bool]:
+def read_bias(config: Config) -> decoders.AllBiases:
     """Biases of the attention, all or none."""
     return decoders.biases(config.flag("attention_bias", False))
 
 
-def read_cap(config: Config, key: str, absent: float | None) -> Any:
+def read_cap(config: Config, key: str, absent: float | None) -> float | Literal["none"]:
     """A soft cap; null is none."""
     return "none" if config.nullable(key, absent) is None else config.number(key, absent)
 
 
-def read_scale(config: Config, head_dim: int) -> Any:
+def read_scale(config: Config, head_dim: int) -> float | Literal["auto"]:
     """The factor on the scores: 1/sqrt(query_pre_attn_scalar)."""
     scalar = config.number("query_pre_attn_scalar")
     return "auto" if scalar == head_dim else scalar**-0.5
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     names = dict(USUAL)
     if not isinstance(record.blocks[0].branches[0].norm_out, spec.NoNorm):
@@ -90,45 +89,45 @@ def rules(record: spec.Model) -> list[Rule]:
     return table_rules(record, names)
 
 
-def vault_rules(record: spec.Model) -> list[Rule]:
+def vault_rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, {**USUAL, "blocks.*.ffn.norm_in": "model.layers.*.pre_feedforward_layernorm"})
 
 
-def gemma_config(record: spec.Model) -> dict[str, Any]:
+def gemma_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return written(record, "gemma", "Gemma")
 
 
-def gemma2_config(record: spec.Model) -> dict[str, Any]:
+def gemma2_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written_capped(record, "gemma2", "Gemma2")
 
 
-def vault_config(record: spec.Model) -> dict[str, Any]:
+def vault_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written_capped(record, "vaultgemma", "VaultGemma")
 
 
-def _written_capped(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
-    attn, _ = decoders.first_parts(record)
+def _written_capped(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
+    attn, _ = first_parts(record)
     masks = decoders.write_masks(record, record.context_length)
     return written(record, model_type, stem) | masks | write_scalars(record) | {
         "attn_logit_softcapping": None if attn.soft_cap == "none" else attn.soft_cap,
     }  # fmt: skip
 
 
-def written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+def written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     """What the configurations of all three have in common."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     return decoders.write_decoder(record, model_type, stem) | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
     }  # fmt: skip
 
 
-def write_scalars(record: spec.Model) -> dict[str, Any]:
+def write_scalars(record: Stack) -> dict[str, Any]:
     """What the second and third have in common besides."""
-    attn, ffn = decoders.first_parts(record)
+    attn, ffn = first_parts(record)
     cap = record.head.soft_cap if isinstance(record.head, spec.LanguageHead) else "none"
     return {
         "query_pre_attn_scalar": round(spec.sizes(attn, record.d_model).scale ** -2),
@@ -139,7 +138,9 @@ def write_scalars(record: spec.Model) -> dict[str, Any]:
 LEFT = ("*rotary_emb.inv_freq",)
 COUNTS = {"hidden_act": "hidden_activation is what counts"}
 FAMILIES = (
-    Family(("gemma",), gemma_spec, rules, gemma_config, LEFT, prefix="model.", gguf=GEMMA),
-    Family(("gemma2",), gemma2_spec, rules, gemma2_config, LEFT, prefix="model.", ignored_keys=COUNTS, gguf=GEMMA2),
-    Family(("vaultgemma",), vault_spec, vault_rules, vault_config, LEFT, prefix="model.", ignored_keys=COUNTS),
-)
+    Family(("gemma",), spec.Decoder, gemma_spec, rules, gemma_config, LEFT, prefix="model.", gguf=GEMMA),
+    Family(("gemma2",), spec.Decoder, gemma2_spec, rules, gemma2_config, LEFT, prefix="model.", ignored_keys=COUNTS,
+           gguf=GEMMA2),
+    Family(("vaultgemma",), spec.Decoder, vault_spec, vault_rules, vault_config, LEFT, prefix="model.",
+           ignored_keys=COUNTS),
+)  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import sandwich
+from cutaway.checkpoints.blocks import Stack, sandwich
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.families.gemma import (
     EMBEDDING,
@@ -28,7 +28,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> Stack:
     """config.json to a spec. Where attention runs both ways, a sliding layer sees half its window on each side."""
     shape, norm, both = (
         decoders.read_shape(config),
@@ -61,11 +61,11 @@ def to_spec(config: Config) -> spec.Model:
     return spec.Encoder(**{name: value for name, value in record if name != "kind"})
 
 
-def _both_ways(mask: Any) -> Any:
+def _both_ways(mask: spec.CausalMask | spec.SlidingMask) -> spec.FullMask | spec.TwoSidedMask:
     return spec.TwoSidedMask(half_width=mask.window // 2) if isinstance(mask, spec.SlidingMask) else spec.FullMask()
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     stem = "Gemma3" if isinstance(record.head, spec.LanguageHead) else "Gemma3Text"
     masks = decoders.write_masks(record, record.context_length) | {
@@ -74,7 +74,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     return written(record, "gemma3_text", stem) | masks | decoders.write_ropes(record) | write_scalars(record)
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> Stack:
     """Keys of a GGUF file, whose gains have the 1 added, to a spec; the model of 62 layers has a scale of its own."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     full, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window", 0)
@@ -93,20 +93,20 @@ def gguf_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, blocks, norm, spec.LanguageHead(soft_cap=cap or "none"), EMBEDDING)
 
 
-def gguf_keys(record: spec.Model) -> dict[str, Any]:
+def gguf_keys(record: Stack) -> dict[str, Any]:
     """A spec to keys of a GGUF file."""
     return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 6)
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF."""
     return table_rules(record, gguf_decoders.AFTER)
 
 
 FAMILIES = (
     Family(
-        ("gemma3_text",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
-        ignored_keys={"hidden_act": "hidden_activation is what counts"},
+        ("gemma3_text",), (spec.Decoder, spec.Encoder), to_spec, rules, to_config, ("*rotary_emb.inv_freq",),
+        prefix="model.", ignored_keys={"hidden_act": "hidden_activation is what counts"},
         gguf=(Gguf("gemma3", gguf_spec, gguf_rules, gguf_keys),),
     ),
 )  # fmt: skip

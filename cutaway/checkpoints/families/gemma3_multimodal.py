@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutaway import spec
 from cutaway.checkpoints import hf
+from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.families.gemma import COUNTS, rules
 from cutaway.checkpoints.families.gemma3 import to_config, to_spec
@@ -17,7 +18,7 @@ ABSENT = {
 """What the published files leave out, with the values that their own software takes then."""
 
 
-def text_spec(config: Config) -> spec.Model:
+def text_spec(config: Config) -> Stack:
     """config.json to a spec of its `text_config`."""
     table = config.take("text_config")
     if not isinstance(table, dict):
@@ -43,7 +44,7 @@ def renamed(name: str) -> str:
 PICTURES = "of pictures, which are not read"
 FAMILIES = (
     Family(
-        ("gemma3",), text_spec, rules, to_config, renamed=renamed, prefix="model.",
+        ("gemma3",), (spec.Decoder, spec.Encoder), text_spec, rules, to_config, renamed=renamed, prefix="model.",
         ignored_tensors=("*rotary_emb.inv_freq", "vision_tower.*", "multi_modal_projector.*"),
         ignored_keys={
             "vision_config": PICTURES, "mm_tokens_per_image": PICTURES, "*_token_index": PICTURES,

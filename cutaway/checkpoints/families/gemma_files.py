@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import gguf_decoders
-from cutaway.checkpoints.blocks import sandwich, sequential
+from cutaway.checkpoints.blocks import Stack, sandwich, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Gguf
 from cutaway.checkpoints.names import table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rules import Rule
 EMBEDDING = spec.TokenEmbedding(factor="sqrt_d_model")
 
 
-def gemma_spec(config: Config) -> spec.Model:
+def gemma_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     attn = spec.MultiHead(**shape.heads, positions=gguf_decoders.read_rope(config, shape.head_dim))
@@ -23,7 +23,7 @@ def gemma_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, embedding=EMBEDDING)
 
 
-def gemma2_spec(config: Config) -> spec.Model:
+def gemma2_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; the model of 46 layers has a scale of its own."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     rope, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window", 4096)
@@ -40,12 +40,12 @@ def gemma2_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, blocks, norm, head, EMBEDDING)
 
 
-def gemma2_keys(record: spec.Model) -> dict[str, Any]:
+def gemma2_keys(record: Stack) -> dict[str, Any]:
     """A spec to keys of a GGUF file."""
     return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 2)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF."""
     return table_rules(record, gguf_decoders.AFTER)
 

@@ -5,12 +5,11 @@ The later release of the name (`glm4`) has norms after each branch as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sandwich, sequential
+from cutaway.checkpoints.blocks import Build, Stack, first_parts, sandwich, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -18,20 +17,20 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def glm_spec(config: Config) -> spec.Model:
+def glm_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _to_spec(config, sequential)
 
 
-def glm4_spec(config: Config) -> spec.Model:
+def glm4_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _to_spec(config, sandwich)
 
 
-def _to_spec(config: Config, block: Callable[[Any, Any, Any], spec.Block]) -> spec.Model:
+def _to_spec(config: Config, block: Build) -> spec.Decoder:
     shape, bias = decoders.read_shape(config), config.flag("attention_bias", True)
     rope = read_rope(config, shape.head_dim, layout="interleaved", share=0.5)
-    attn = spec.MultiHead(**shape.heads, **decoders.biases(bias, "qkv"), positions=rope)
+    attn = spec.MultiHead(**shape.heads, **decoders.biases_before(bias), positions=rope)
     norm = spec.RMSNorm(eps=config.number("rms_norm_eps"))
     return decoders.decoder(config, [block(attn, decoders.read_gated(config), norm)] * shape.n_layers, norm)
 
@@ -45,29 +44,29 @@ NAMES = {
 }
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES)
 
 
-def glm_config(record: spec.Model) -> dict[str, Any]:
+def glm_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "glm", "Glm")
 
 
-def glm4_config(record: spec.Model) -> dict[str, Any]:
+def glm4_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "glm4", "Glm4")
 
 
-def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
-    attn, _ = decoders.first_parts(record)
+def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
+    attn, _ = first_parts(record)
     out = decoders.write_decoder(record, model_type, stem)
     out["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
     return out | {"rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias}
 
 
 FAMILIES = (
-    Family(("glm",), glm_spec, rules, glm_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("glm4",), glm4_spec, rules, glm4_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("glm",), spec.Decoder, glm_spec, rules, glm_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("glm4",), spec.Decoder, glm4_spec, rules, glm4_config, ("*rotary_emb.inv_freq",), prefix="model."),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.mixture import TRAINING, fused_rules, read_expert
@@ -19,7 +19,7 @@ LEFTOVER = ("*rotary_emb.inv_freq", "layers.46.*", "layers.92.*")
 """The extra layers of the two published checkpoints stand behind their last one."""
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, first = decoders.read_shape(config), config.integer("first_k_dense_replace", 1)
     norm = spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
@@ -27,16 +27,16 @@ def to_spec(config: Config) -> spec.Model:
         **shape.heads,
         positions=read_rope(config, shape.head_dim, share=0.5),
         qk_norm=spec.QKNorm(norm=norm) if config.flag("use_qk_norm", False) else spec.NoQKNorm(),
-        **decoders.biases(config.flag("attention_bias", False), "qkv"),
+        **decoders.biases_before(config.flag("attention_bias", False)),
     )
     mixture, dense = read_mixture(config, read_router(config, 1.0, 1, 1)), read_expert(config, "intermediate_size")
     blocks = [sequential(attn, dense if i < first else mixture, norm) for i in range(shape.n_layers)]
     return decoders.decoder(config, blocks, norm)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    attn, _ = decoders.first_parts(record, network=decoders.WITH_EXPERTS)
+    attn = first_attention(record, spec.MultiHead)
     out = decoders.write_decoder(record, "glm4_moe", "Glm4Moe") | write_mixture(record)
     out["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
     return out | {
@@ -45,9 +45,13 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, SHARED, others=fused_rules(record))
 
 
-FAMILIES = (Family(("glm4_moe",), to_spec, rules, to_config, LEFTOVER, prefix="model.", ignored_keys=TRAINING | AHEAD),)
+FAMILIES = (
+    Family(
+        ("glm4_moe",), spec.Decoder, to_spec, rules, to_config, LEFTOVER, prefix="model.", ignored_keys=TRAINING | AHEAD
+    ),
+)

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import repeated, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import biases, eps_of, first_parts
+from cutaway.checkpoints.decoders import biases, eps_of
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
 from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
 from cutaway.checkpoints.heads import classifier, read_head, write_head
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rules import Rule, Split, Transpose
+from cutaway.spec.positions import AbsolutePositions
 
 OLD_KEYS = {
     "summary_*": "of a second head that is not read", "gradient_checkpointing": "training only",
@@ -53,7 +54,7 @@ def read(config: Config) -> Parts:
 
 
 def decoder(
-    config: Config, blocks: Sequence[spec.Block], parts: Parts, positions: Any, head: spec.LanguageHead,
+    config: Config, blocks: Sequence[spec.Block], parts: Parts, positions: AbsolutePositions, head: spec.LanguageHead,
     dropout: float = 0.0,
 ) -> spec.Decoder:  # fmt: skip
     """The whole model; `head.tied` and `dropout` are what the family does where the file says nothing."""
@@ -74,7 +75,7 @@ def decoder(
     )
 
 
-def write(record: spec.Model, model_type: str, stem: str, language: str) -> dict[str, Any]:
+def write(record: Stack, model_type: str, stem: str, language: str) -> dict[str, Any]:
     """The keys of config.json that these families share; what does not fit shows when they are read back."""
     attn, ffn = first_parts(record)
     return {
@@ -87,7 +88,7 @@ def write(record: spec.Model, model_type: str, stem: str, language: str) -> dict
     }  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     parts = read(config)
     scale = parts.head_dim**-0.5 if config.flag("scale_attn_weights", True) else 1.0
@@ -112,22 +113,23 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; q, k and v are one matrix, and matrices stand [in, out]."""
     turned = {f"blocks.*.{name}_proj.weight": (Transpose(),) for name in ("attn.o", "ffn.up", "ffn.down")}
     qkv = {"transformer.h.*.attn.c_attn.weight": (Transpose(), Split((record.d_model,) * 3))}
     return table_rules(record, NAMES | classifier(record.head), turned | qkv, "transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    first, last = (spec.sizes(record.blocks[i].branches[0].part, record.d_model).scale for i in (0, -1))
-    return write(record, "gpt2", "GPT2", "LMHeadModel") | {
-        "scale_attn_weights": first != 1.0, "scale_attn_by_inverse_layer_idx": last != first,
+    out = write(record, "gpt2", "GPT2", "LMHeadModel")
+    scales = [spec.sizes(attn, record.d_model).scale for attn in spec.attentions(record.blocks)]
+    return out | {
+        "scale_attn_weights": scales[0] != 1.0, "scale_attn_by_inverse_layer_idx": scales[-1] != scales[0],
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     n_heads, eps = config.integer("attention.head_count"), config.number("attention.layer_norm_epsilon")
     config.expect("attention.head_count_kv", n_heads)
@@ -142,7 +144,7 @@ GGUF = {**GGUF_NAMES, "embedding.positions": "position_embd",
 
 FAMILIES = (
     Family(
-        ("gpt2",), to_spec, rules, to_config, BUFFERS, prefix="transformer.", ignored_keys=OLD_KEYS,
+        ("gpt2",), spec.Decoder, to_spec, rules, to_config, BUFFERS, prefix="transformer.", ignored_keys=OLD_KEYS,
         gguf=(Gguf("gpt2", gguf_spec, lambda record: table_rules(record, GGUF)),),
     ),
 )  # fmt: skip

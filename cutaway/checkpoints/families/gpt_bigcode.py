@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_sizes, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import biases, first_parts
+from cutaway.checkpoints.decoders import biases
 from cutaway.checkpoints.families import gpt2
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
@@ -25,7 +25,7 @@ IGNORED = {
 }  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     parts, scaled = gpt2.read(config), config.flag("scale_attn_weights", True)
     attn = spec.MultiHead(
@@ -39,23 +39,23 @@ def to_spec(config: Config) -> spec.Model:
     return gpt2.decoder(config, [block] * parts.n_layers, parts, learned, spec.LanguageHead(), dropout=0.1)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """GPT-2's names, [out, in]; without the shared key head q, k and v of a head stand together."""
-    n = spec.sizes(first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     by_head = {"transformer.h.*.attn.c_attn": (GroupSplit(n.n_heads, (n.head_dim,) * 3),)}
     names = gpt2.NAMES | classifier(record.head)
     return table_rules(record, names, {} if n.n_kv_heads == 1 else by_head, "transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    n = spec.sizes(first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     return gpt2.write(record, "gpt_bigcode", "GPTBigCode", "ForCausalLM") | {
         "scale_attn_weights": n.scale != 1.0, "multi_query": n.n_kv_heads == 1,
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm = read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
     ffn = spec.Dense(d_ff=config.integer("feed_forward_length"), activation="gelu_tanh")
@@ -66,7 +66,7 @@ def gguf_spec(config: Config) -> spec.Model:
 
 FAMILIES = (
     Family(
-        ("gpt_bigcode",), to_spec, rules, to_config, ("bias", *gpt2.BUFFERS), prefix="transformer.",
+        ("gpt_bigcode",), spec.Decoder, to_spec, rules, to_config, ("bias", *gpt2.BUFFERS), prefix="transformer.",
         ignored_keys=IGNORED, gguf=(Gguf("starcoder", gguf_spec, lambda record: table_rules(record, gpt2.GGUF)),),
     ),
 )  # fmt: skip

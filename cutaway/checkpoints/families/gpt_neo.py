@@ -6,9 +6,9 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import repeated, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import eps_of, first_parts
+from cutaway.checkpoints.decoders import eps_of
 from cutaway.checkpoints.families.gpt2 import BUFFERS, NAMES, OLD_KEYS
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classifier, read_head, write_head
@@ -17,7 +17,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     d_model, n_heads = config.integer("hidden_size"), config.integer("num_heads")
     d_ff, length = config.nullable("intermediate_size", None), config.integer("max_position_embeddings")
@@ -63,22 +63,22 @@ def _kinds(config: Config) -> list[str]:
     return kinds
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """GPT-2's names but for attention, [out, in]."""
     own = {f"blocks.*.attn.{name}_proj": f"transformer.h.*.attn.attention.{name}_proj" for name in "qkv"}
     own["blocks.*.attn.o_proj"] = "transformer.h.*.attn.attention.out_proj"
     return table_rules(record, NAMES | classifier(record.head) | own, prefix="transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, ffn = first_parts(record)
-    masks = [block.branches[0].part.mask for block in record.blocks]
+    masks = [attn.mask for attn in spec.attentions(record.blocks)]
     kinds = ["local" if isinstance(mask, spec.SlidingMask) else "global" for mask in masks]
     windows = [mask.window for mask in masks if isinstance(mask, spec.SlidingMask)]
     return {
         "model_type": "gpt_neo", **write_head(record.head, "GPTNeo"), "hidden_size": record.d_model,
-        "num_heads": attn.n_heads, "num_layers": len(kinds), "attention_types": [[kinds, 1]],
+        "num_heads": attn.n_heads, "num_layers": len(record.blocks), "attention_types": [[kinds, 1]],
         "attention_layers": kinds, "window_size": windows[0] if windows else 256, "intermediate_size": ffn.d_ff,
         "activation_function": THEIRS.get(ffn.activation), "layer_norm_epsilon": eps_of(record.final_norm),
         "max_position_embeddings": record.context_length, "vocab_size": record.vocab_size,
@@ -90,7 +90,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("gpt_neo",), to_spec, rules, to_config,
+        ("gpt_neo",), spec.Decoder, to_spec, rules, to_config,
         (*BUFFERS, "h.*.attn.attention.bias", "h.*.attn.attention.masked_bias"), prefix="transformer.",
         ignored_keys=OLD_KEYS | {"classifier_dropout": "training only"},
     ),

@@ -7,7 +7,7 @@ from typing import Any
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
-from cutaway.checkpoints.blocks import parallel_two_norms, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, first_sizes, parallel_two_norms, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.heads import classifier
@@ -21,7 +21,7 @@ IGNORED = {
 }  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     config.also("rope_theta", "rotary_emb_base")
     config.also("partial_rotary_factor", "rotary_pct")
@@ -50,16 +50,16 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; q, k and v of a head stand together."""
-    n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     cut = {"gpt_neox.layers.*.attention.query_key_value": (GroupSplit(n.n_heads, (n.head_dim,) * 3),)}
     return table_rules(record, NAMES | classifier(record.head), cut, "gpt_neox.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     out = decoders.write_decoder(record, "gpt_neox", "GPTNeoX")
     del out["num_key_value_heads"], out["head_dim"]
     return out | {
@@ -69,7 +69,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
     bias, rope = config.holds("blk.0.attn_qkv.bias", True), gguf_decoders.read_rope(config, shape.head_dim)
@@ -83,7 +83,7 @@ GGUF = {**gguf_decoders.GGUF_NAMES, **{f"blocks.*.attn.{name}_proj": "blk.*.attn
 
 FAMILIES = (
     Family(
-        ("gpt_neox",), to_spec, rules, to_config,
+        ("gpt_neox",), spec.Decoder, to_spec, rules, to_config,
         ("layers.*.attention.bias", "layers.*.attention.masked_bias", "*rotary_emb.inv_freq"),
         renamed=lambda name: name.replace("lm_head.", "embed_out."),
         prefix="gpt_neox.", ignored_keys=IGNORED,

@@ -6,11 +6,19 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_keys import standard_keys
-from cutaway.checkpoints.mixture import GATED, TRAINING, mixtures, one_mixture, read_load_balance, write_load_balance
+from cutaway.checkpoints.mixture import (
+    GATED,
+    TRAINING,
+    gated_expert,
+    mixtures,
+    one_mixture,
+    read_load_balance,
+    write_load_balance,
+)
 from cutaway.checkpoints.names import USUAL, table_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule, Strided, Transpose, Unstack
@@ -34,7 +42,7 @@ def _expert(width: int) -> spec.Gated:
     )  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
     if not config.has("rope_scaling"):
@@ -59,19 +67,20 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [sequential(attn.replace(mask=mask), ffn, norm) for mask in masks], norm)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    (attn, _), ffn = decoders.first_parts(record, network=decoders.WITH_EXPERTS), one_mixture(record)
+    attn, ffn = first_attention(record, spec.MultiHead), one_mixture(record)
     out, masks = decoders.write_decoder(record, "gpt_oss", "GptOss"), decoders.write_masks(record)
+    expert = gated_expert(ffn)
     return out | write_load_balance(ffn) | masks | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "num_local_experts": ffn.n_experts, "num_experts_per_tok": ffn.n_active,
         "sliding_window": masks["sliding_window"] or 128,  # their software wants one even if no layer slides
-        "swiglu_limit": ffn.expert.clamp, "swiglu_alpha": ffn.expert.alpha,
+        "swiglu_limit": expert.clamp, "swiglu_alpha": expert.alpha,
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; YaRN's range is not rounded, though llama.cpp does so in all its models."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     rope, window = gguf_decoders.read_rope(config, shape.head_dim), config.integer("attention.sliding_window")
@@ -86,18 +95,18 @@ def gguf_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, [sequential(attn.replace(mask=masks[s]), ffn, norm) for s in slides], norm)
 
 
-def gguf_keys(record: spec.Model) -> dict[str, Any]:
+def gguf_keys(record: Stack) -> dict[str, Any]:
     """A spec to keys of a GGUF file; a window must be there even if no layer slides."""
     return {"attention.sliding_window": 128} | standard_keys(record) | gguf_decoders.write_slides(record, 2)
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF."""
     own = {"blocks.*.attn.sinks": "blk.*.attn_sinks.weight", "blocks.*.ffn.norm_in": "blk.*.post_attention_norm"}
     return gguf_mixture.mixture_rules(record, own)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; experts [E, D, 2 F] with gate and up in turn, and [E, F, D]. Packed ones are read alike."""
     experts = []
     for index, part in mixtures(record):
@@ -113,7 +122,7 @@ def rules(record: spec.Model) -> list[Rule]:
 
 FAMILIES = (
     Family(
-        ("gpt_oss",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("gpt_oss",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys=TRAINING | {
             "experts_per_token": "num_experts_per_tok is read",
             "initial_context_length": "the scaling of RoPE holds it",

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import parallel
+from cutaway.checkpoints.blocks import Stack, first_parts, first_sizes, parallel
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import first_parts
 from cutaway.checkpoints.families import gpt2
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import table_rules
@@ -19,7 +18,7 @@ from cutaway.checkpoints.rules import GroupSplit, Order, Rule
 N_SHARDS = 4  # CodeGen's q, v, k are stacked in each of the four parts that it was trained in
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     parts, rotary_dim = gpt2.read(config), config.integer("rotary_dim", 64)
     config.expect("rotary", True)
@@ -40,26 +39,27 @@ NAMES = {
 FUSED = NAMES | {f"blocks.*.attn.{name}_proj": "transformer.h.*.attn.qkv_proj" for name in "qkv"}
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """GPT-J's tensor names."""
     return table_rules(record, NAMES, prefix="transformer.")
 
 
-def fused_rules(record: spec.Model) -> list[Rule]:
+def fused_rules(record: Stack) -> list[Rule]:
     """CodeGen's: one matrix for q, v and k."""
     cut = GroupSplit(N_SHARDS, (record.d_model // N_SHARDS,) * 3)
     return table_rules(record, FUSED, {"transformer.h.*.attn.qkv_proj": (cut, Order((0, 2, 1)))}, "transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, n = first_parts(record)[0], spec.sizes(first_parts(record)[0], record.d_model)
-    whole = not isinstance(attn.positions, spec.RoPE) or attn.positions.rotary_dim == "head"
-    turned = n.head_dim if whole else attn.positions.rotary_dim
+    attn, _ = first_parts(record)
+    turned = head_dim = first_sizes(record).head_dim
+    if isinstance(attn.positions, spec.RoPE):
+        turned = spec.rotary_dim(attn.positions, head_dim)
     return gpt2.write(record, "gptj", "GPTJ", "ForCausalLM") | {"rotary_dim": turned}
 
 
-def codegen_config(record: spec.Model) -> dict[str, Any]:
+def codegen_config(record: Stack) -> dict[str, Any]:
     """The same as CodeGen, whose classes have no classifier."""
     names = gpt2.write(record, "codegen", "CodeGen", "ForCausalLM")
     return to_config(record) | {key: names[key] for key in ("model_type", "architectures")}
@@ -67,8 +67,11 @@ def codegen_config(record: spec.Model) -> dict[str, Any]:
 
 BUFFERS = (*gpt2.BUFFERS, "h.*.attn.embed_positions", "h.*.attn.causal_mask")
 FAMILIES = (
-    Family(("gptj",), to_spec, rules, to_config, BUFFERS, prefix="transformer.", ignored_keys=gpt2.OLD_KEYS),
     Family(
-        ("codegen",), to_spec, fused_rules, codegen_config, BUFFERS, prefix="transformer.", ignored_keys=gpt2.OLD_KEYS
+        ("gptj",), spec.Decoder, to_spec, rules, to_config, BUFFERS, prefix="transformer.", ignored_keys=gpt2.OLD_KEYS
     ),
-)
+    Family(
+        ("codegen",), spec.Decoder, to_spec, fused_rules, codegen_config, BUFFERS, prefix="transformer.",
+        ignored_keys=gpt2.OLD_KEYS,
+    ),
+)  # fmt: skip

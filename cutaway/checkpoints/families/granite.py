@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_keys import standard_keys
@@ -25,12 +25,12 @@ from cutaway.checkpoints.rules import Rule
 EXPERTS = "model.layers.*.block_sparse_moe"
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     return _decoder(config, decoders.read_gated(config, config.flag("mlp_bias", False)))
 
 
-def mixture_spec(config: Config) -> spec.Model:
+def mixture_spec(config: Config) -> spec.Decoder:
     """config.json to a spec with experts, weighed by a softmax over the chosen alone."""
     ffn = spec.MixtureOfExperts(
         n_experts=config.integer("num_local_experts|num_experts"),
@@ -57,12 +57,12 @@ def _decoder(config: Config, ffn: spec.Gated | spec.MixtureOfExperts) -> spec.De
     return decoders.decoder(config, [spec.Block(stages=tuple(stages))] * shape.n_layers, norm, head, embedding)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def mixture_rules(record: spec.Model) -> list[Rule]:
+def mixture_rules(record: Stack) -> list[Rule]:
     """Their tensor names; the experts of a layer stand in two tensors."""
     names = {**USUAL, "blocks.*.ffn.router": f"{EXPERTS}.router.layer"}
     files = fused_rules(record, f"{EXPERTS}.input_linear.weight", f"{EXPERTS}.output_linear.weight")
@@ -70,21 +70,21 @@ def mixture_rules(record: spec.Model) -> list[Rule]:
     return table_rules(record, names, others=files + classes)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    _, ffn = decoders.first_parts(record)
+    _, ffn = first_parts(record)
     return decoders.write_decoder(record, "granite", "Granite") | _multipliers(record) | {"mlp_bias": ffn.up_bias}
 
 
-def mixture_config(record: spec.Model) -> dict[str, Any]:
+def mixture_config(record: Stack) -> dict[str, Any]:
     """A spec with experts to config.json."""
     part = one_mixture(record)
     out = decoders.write_decoder(record, "granitemoe", "GraniteMoe") | _multipliers(record) | write_load_balance(part)
     return out | {"num_local_experts": part.n_experts, "num_experts_per_tok": part.n_active}
 
 
-def _multipliers(record: spec.Model) -> dict[str, Any]:
-    attn, _ = decoders.first_parts(record, network=decoders.WITH_EXPERTS)
+def _multipliers(record: Stack) -> dict[str, Any]:
+    attn = first_attention(record, spec.MultiHead)
     residual, head = record.blocks[0].stages[0].residual, record.head
     return {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
@@ -99,7 +99,7 @@ def _renamed(name: str) -> str:
     return name.replace(".router.layer.", ".router.")
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; a scale of 0 is the usual one, and the logits are divided by theirs."""
     shape, scale = gguf_decoders.read_shape(config), config.number("attention.scale", 0.0)
     attn = spec.MultiHead(
@@ -115,7 +115,7 @@ def gguf_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm, head, embedding)
 
 
-def gguf_keys(record: spec.Model) -> dict[str, Any]:
+def gguf_keys(record: Stack) -> dict[str, Any]:
     """A spec to keys of a GGUF file."""
     factor = record.head.logit_factor if isinstance(record.head, spec.LanguageHead) else 1.0
     return standard_keys(record) | {"logit_scale": 1 / factor}
@@ -123,11 +123,11 @@ def gguf_keys(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("granite",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("granite",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         gguf=(Gguf("granite", gguf_spec, gguf_decoders.paired_rules, gguf_keys),),
     ),
     Family(
-        ("granitemoe",), mixture_spec, mixture_rules, mixture_config, ("*rotary_emb.inv_freq",), _renamed, "model.",
-        ignored_keys=TRAINING,
+        ("granitemoe",), spec.Decoder, mixture_spec, mixture_rules, mixture_config, ("*rotary_emb.inv_freq",),
+        _renamed, "model.", TRAINING,
     ),
 )  # fmt: skip

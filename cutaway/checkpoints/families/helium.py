@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -14,19 +14,19 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def helium_spec(config: Config) -> spec.Model:
+def helium_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     bias, ffn_bias = config.flag("attention_bias", False), config.flag("mlp_bias", False)
-    return _to_spec(config, 100000.0, decoders.biases(bias, "qkv"), ffn_bias, tied=False)
+    return _to_spec(config, 100000.0, decoders.biases_before(bias), ffn_bias, tied=False)
 
 
-def ernie_spec(config: Config) -> spec.Model:
+def ernie_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     bias = config.flag("use_bias", False)
     return _to_spec(config, 500000.0, decoders.biases(bias), bias, tied=True)
 
 
-def _to_spec(config: Config, base: float, bias: dict[str, bool], ffn_bias: bool, tied: bool) -> spec.Model:
+def _to_spec(config: Config, base: float, bias: decoders.Biases, ffn_bias: bool, tied: bool) -> spec.Decoder:
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
     attn = spec.MultiHead(
         **shape.heads, **bias, positions=read_rope(config, shape.head_dim, base, layout="interleaved")
@@ -35,28 +35,28 @@ def _to_spec(config: Config, base: float, bias: dict[str, bool], ffn_bias: bool,
     return decoders.decoder(config, [block] * shape.n_layers, norm, spec.LanguageHead(tied=tied))
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def helium_config(record: spec.Model) -> dict[str, Any]:
+def helium_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
+    attn, ffn = first_parts(record)
     return _written(record, "helium", "Helium") | {"attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias}
 
 
-def ernie_config(record: spec.Model) -> dict[str, Any]:
+def ernie_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     return _written(record, "ernie4_5", "Ernie4_5") | {"use_bias": attn.q_bias}
 
 
-def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     return decoders.write_decoder(record, model_type, stem) | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
 
 
 FAMILIES = (
-    Family(("helium",), helium_spec, rules, helium_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("ernie4_5",), ernie_spec, rules, ernie_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("helium",), spec.Decoder, helium_spec, rules, helium_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("ernie4_5",), spec.Decoder, ernie_spec, rules, ernie_config, ("*rotary_emb.inv_freq",), prefix="model."),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -14,7 +14,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, bias = decoders.read_shape(config), config.flag("attention_bias", False)
     config.expect("rope_interleaved", False)
@@ -24,39 +24,38 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [block] * shape.n_layers, norm)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
+    attn, ffn = first_parts(record)
     return decoders.write_decoder(record, "llama", "Llama") | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, bias = gguf_decoders.read_shape(config), gguf_decoders.read_biases(config)
     attn = spec.MultiHead(**shape.heads, **bias, positions=gguf_decoders.read_rope(config, shape.head_dim))
     norm = spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
-    ffn: spec.Gated | spec.MixtureOfExperts = gguf_decoders.read_gated(config)
-    if config.integer("expert_count", 0):
-        ffn = gguf_mixture.read_mixture(config, ffn)
+    gated = gguf_decoders.read_gated(config)
+    ffn = gguf_mixture.read_mixture(config, gated) if config.integer("expert_count", 0) else gated
     block = sequential(attn, ffn, norm)
     return gguf_decoders.decoder(config, [block] * shape.n_layers, norm)
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF; rows of q and k stand there in neighbouring pairs."""
     return gguf_mixture.mixture_rules(record, ops=gguf_decoders.paired(record))
 
 
 FAMILIES = (
     Family(
-        ("llama",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("llama",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"is_llama_config": "bookkeeping"},
         gguf=(Gguf("llama", gguf_spec, gguf_rules, gguf_mixture.mixture_keys),),
     ),

@@ -21,12 +21,12 @@ def positions(config: Config) -> spec.Sinusoidal:
 STYLE = Style("M2M100", pre_norm=True, positions=positions, logits_bias=False)
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     out = write(record, "m2m_100", STYLE)
     assert isinstance(record, spec.EncoderDecoder)
@@ -38,7 +38,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("m2m_100",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("m2m_100",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
         ignored_tensors=("*coder.embed_positions.weight*", "*coder.version", "shared.weight"),
         generation=spec.Generation(start_id=2, stop_ids=(2,), pad_id=1),
     ),

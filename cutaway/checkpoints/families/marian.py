@@ -20,12 +20,12 @@ def positions(config: Config) -> spec.Sinusoidal | spec.Learned:
 STYLE = Style("Marian", pre_norm=False, positions=positions, writes="MTModel")
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     out = write(record, "marian", STYLE)
     assert isinstance(record, spec.EncoderDecoder)
@@ -35,7 +35,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("marian",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("marian",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
         generation=spec.Generation(start_id=58100, stop_ids=(0,), end_forced_id=0, pad_id=58100),
     ),
 )  # fmt: skip

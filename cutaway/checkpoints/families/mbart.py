@@ -13,19 +13,19 @@ from cutaway.checkpoints.family import Family
 STYLE = Style("MBart", pre_norm=True, positions=bart.positions, embedding_norm=True)
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     return write(record, "mbart", STYLE)
 
 
 FAMILIES = (
     Family(
-        ("mbart",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("mbart",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
         ignored_tensors=("*coder.version", "shared.weight"),
         generation=spec.Generation(stop_ids=(2,), end_forced_id=2, pad_id=1),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, windowed = decoders.read_shape(config), config.nullable("sliding_window") is not None
     slides = decoders.read_slides(config, shape.n_layers, lambda i: windowed)
@@ -30,7 +30,7 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, blocks, norm)
 
 
-def mistral_spec(config: Config) -> spec.Model:
+def mistral_spec(config: Config) -> spec.Decoder:
     """As `to_spec`; the window is every layer's, whatever else `layer_types` would say."""
     windowed = config.nullable("sliding_window") is not None
     if config.has("layer_types"):
@@ -39,26 +39,26 @@ def mistral_spec(config: Config) -> spec.Model:
     return to_spec(config)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "mistral", "Mistral") | {"sliding_window": decoders.write_masks(record)["sliding_window"]}
 
 
-def ministral_config(record: spec.Model) -> dict[str, Any]:
+def ministral_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "ministral", "Ministral") | decoders.write_masks(record, record.context_length)
 
 
-def _written(record: spec.Model, model_type: str, stem: str) -> dict[str, Any]:
+def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     return decoders.write_decoder(record, model_type, stem) | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
 
 
 FAMILIES = (
-    Family(("mistral",), mistral_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("ministral",), to_spec, rules, ministral_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("mistral",), spec.Decoder, mistral_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("ministral",), spec.Decoder, to_spec, rules, ministral_config, ("*rotary_emb.inv_freq",), prefix="model."),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.mixture import (
@@ -31,7 +31,7 @@ EACH = {
 }
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
     window = config.take("sliding_window", None)
@@ -46,7 +46,7 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     ffn = one_mixture(record)
     return decoders.write_decoder(record, "mixtral", "Mixtral") | write_load_balance(ffn) | {
@@ -56,7 +56,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; fused experts stand under `mlp`."""
     return table_rules(record, {**NAMES, **EACH}, others=fused_rules(record))
 
@@ -67,6 +67,6 @@ def _renamed(name: str) -> str:
 
 FAMILIES = (
     Family(
-        ("mixtral",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), _renamed, "model.", ignored_keys=TRAINING
+        ("mixtral",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), _renamed, "model.", TRAINING
     ),
 )

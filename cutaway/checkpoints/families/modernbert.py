@@ -6,21 +6,22 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import repeated
+from cutaway.checkpoints.blocks import first_parts, repeated
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.decoders import FULL, SLIDING, biases, eps_of, read_slides
-from cutaway.checkpoints.encoders import parts, task, write_head
+from cutaway.checkpoints.encoders import task, write_head
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes
 from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_rope, write_rope
 from cutaway.checkpoints.rules import Rule, same
+from cutaway.spec.head import Head, Pool
 
 CLASSES = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 BASES = {FULL: 160000.0, SLIDING: 10000.0}
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     d_model, n_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     every = config.integer("global_attn_every_n_layers", 3)
@@ -30,7 +31,7 @@ def to_spec(config: Config) -> spec.Model:
     bias, ffn_bias = config.flag("attention_bias", False), config.flag("mlp_bias", False)
     ffn = spec.Gated(
         d_ff=config.integer("intermediate_size"),
-        activation=config.choice("hidden_activation", ACTIVATIONS, "gelu"),  # pyrefly: ignore
+        activation=config.choice("hidden_activation", ACTIVATIONS, "gelu"),
         gate_bias=ffn_bias, up_bias=ffn_bias, down_bias=ffn_bias,
     )  # fmt: skip
     blocks = []
@@ -59,19 +60,20 @@ def read_ropes(config: Config, head_dim: int) -> tuple[spec.RoPE, spec.RoPE]:
         return full, local
     config.expect("rope_scaling", None)
     base = config.number("global_rope_theta", BASES[FULL])
-    local = config.nullable("local_rope_theta", BASES[SLIDING])
-    return tuple(spec.RoPE(base=float(each), layout="halves") for each in (base, base if local is None else local))
+    null = config.nullable("local_rope_theta", BASES[SLIDING]) is None
+    local = base if null else config.number("local_rope_theta", BASES[SLIDING])
+    return spec.RoPE(base=base, layout="halves"), spec.RoPE(base=local, layout="halves")
 
 
 def read_norm(config: Config) -> spec.LayerNorm:
     return spec.LayerNorm(eps=config.number("norm_eps", 1e-5), shift=config.flag("norm_bias", False))
 
 
-def read_head(config: Config, norm: spec.LayerNorm) -> Any:
+def read_head(config: Config, norm: spec.LayerNorm) -> Head:
     kind = task(config, "ModernBert", CLASSES)
     tied = config.flag("tie_word_embeddings", True)
     transform = spec.Transform(
-        activation=config.choice("classifier_activation", ACTIVATIONS, "gelu"),  # pyrefly: ignore
+        activation=config.choice("classifier_activation", ACTIVATIONS, "gelu"),
         bias=config.flag("classifier_bias", False), norm=norm,
     )  # fmt: skip
     bias, pool = config.flag("decoder_bias", True), config.choice("classifier_pooling", POOLS, "cls")
@@ -81,11 +83,11 @@ def read_head(config: Config, norm: spec.LayerNorm) -> Any:
         case "ForMaskedLM":
             return spec.MaskedHead(tied=tied, bias=bias, transform=transform)
         case "ForSequenceClassification":
-            return spec.ClassHead(**classes(config), pool=pool, transform=transform)  # pyrefly: ignore
+            return spec.ClassHead(**classes(config), pool=pool, transform=transform)
     return spec.ClassHead(**classes(config), pool="none", transform=transform)
 
 
-POOLS = {"cls": "first", "mean": "mean"}
+POOLS: dict[str, Pool] = {"cls": "first", "mean": "mean"}
 NAMES = {
     "embedding.tokens": "model.embeddings.tok_embeddings", "embedding.norm": "model.embeddings.norm",
     "final_norm": "model.final_norm", "blocks.*.attn.norm_in": "model.layers.*.attn_norm",
@@ -98,18 +100,18 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder) -> list[Rule]:
     """Their tensor names; q, k, v are one matrix, gate and up another."""
     return [*table_rules(record, NAMES), same("decoder.weight", "head.weight")]
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    (attn, ffn), head = parts(record), record.head
-    attns = [block.branches[0].part for block in record.blocks]
+    (attn, ffn), head = first_parts(record), record.head
+    attns = spec.attentions(record.blocks)
     kinds = [SLIDING if isinstance(each.mask, spec.TwoSidedMask) else FULL for each in attns]
     widths = [each.mask.half_width for each in attns if isinstance(each.mask, spec.TwoSidedMask)]
-    ropes = {kind: each.positions for kind, each in zip(kinds, attns, strict=True)}
+    ropes = {kind: at.positions for kind, at in zip(kinds, attns, strict=True) if isinstance(at.positions, spec.RoPE)}
     transform = head.transform if isinstance(head.transform, spec.Transform) else spec.Transform(bias=False)
     return {
         "model_type": "modernbert", **write_head(head, "ModernBert"), "hidden_size": record.d_model,
@@ -133,7 +135,8 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("modernbert",), to_spec, rules, to_config, prefix="model.", ignored_tensors=("head.*", "decoder.*"),
+        ("modernbert",), spec.Encoder, to_spec, rules, to_config, prefix="model.",
+        ignored_tensors=("head.*", "decoder.*"),
         ignored_keys={
             "sparse_pred*": "training only", "classifier_dropout": "training only",
             "initializer_cutoff_factor": "training only", "deterministic_flash_attn": "an API switch",

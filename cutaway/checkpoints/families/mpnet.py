@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
+from cutaway.checkpoints.blocks import first_parts
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.encoders import IGNORED, class_rules, parts, task, token_rules, write_head
-from cutaway.checkpoints.families import bert
+from cutaway.checkpoints.encoders import IGNORED, write_head
+from cutaway.checkpoints.families import bert, roberta
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.heads import classes, prefix
+from cutaway.checkpoints.heads import prefix
 from cutaway.checkpoints.rules import Rule, renames
 from cutaway.errors import CheckpointError
 
-CLASSES = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 PAD, BUCKETS = 1, spec.T5Buckets(bidirectional=True)
 """The library counts from this id on and has these buckets, whatever the configuration says."""
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     config.expect("pad_token_id", PAD)
     places = spec.Learned(
@@ -26,22 +26,7 @@ def to_spec(config: Config) -> spec.Model:
         counted=spec.FromIds(pad_id=PAD),
     )  # fmt: skip
     config.expect("relative_attention_num_buckets", BUCKETS.n_buckets)
-    record = bert.encoder(config, places, read_head(config), n_token_types=0)
-    place = lambda each: each.replace(positions=BUCKETS) if isinstance(each, spec.MultiHead) else each
-    return spec.mapped(record, place)
-
-
-def read_head(config: Config) -> Any:
-    match task(config, "MPNet", CLASSES):
-        case "ForMaskedLM":
-            transform = spec.Transform(activation="gelu", norm=bert.norm(config))
-            return spec.MaskedHead(tied=config.flag("tie_word_embeddings", True), transform=transform)
-        case "ForSequenceClassification":
-            return spec.ClassHead(**classes(config), transform=bert.POOLER)
-        case "ForTokenClassification" | "ForQuestionAnswering":
-            return spec.ClassHead(**classes(config), pool="none")
-    there = config.holds("*pooler.dense.weight", True)
-    return spec.VectorHead(pooler=bert.POOLER if there else spec.NoTransform())
+    return bert.encoder(config, places, roberta.read_head(config, "MPNet"), spec.TokenEmbedding(), BUCKETS)
 
 
 STACK = bert.STACK | {
@@ -51,23 +36,14 @@ STACK = bert.STACK | {
 }
 
 
-def rules(record: spec.Model) -> list[Rule]:
-    """Their tensor names."""
-    out = renames(record, STACK, prefix(record, "mpnet."))
-    match record.head:
-        case spec.MaskedHead():
-            out += renames(record, {"head.transform.dense": "dense", "head.transform.norm": "layer_norm"}, "lm_head.")
-            out += token_rules(record.head, "lm_head")
-        case spec.ClassHead(pool="none"):
-            out += class_rules()
-        case spec.ClassHead():
-            out += renames(record, {"head.transform.dense": "dense", "head.projection": "out_proj"}, "classifier.")
-    return out
+def rules(record: spec.Encoder) -> list[Rule]:
+    """Their tensor names; the heads are RoBERTa's."""
+    return renames(record, STACK, prefix(record, "mpnet.")) + roberta.head_rules(record)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    if parts(record)[0].positions != BUCKETS:
+    if first_parts(record)[0].positions != BUCKETS:
         raise CheckpointError("an encoder without 32 biases by distance does not fit this family")
     out = bert.write_encoder(record)
     del out["type_vocab_size"]
@@ -79,7 +55,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("mpnet",), to_spec, rules, to_config, prefix="mpnet.", ignored_keys=IGNORED,
+        ("mpnet",), spec.Encoder, to_spec, rules, to_config, prefix="mpnet.", ignored_keys=IGNORED,
         ignored_tensors=("embeddings.position_ids", "pooler.dense.*", "lm_head.*"),
     ),
 )  # fmt: skip

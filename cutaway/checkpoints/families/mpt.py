@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cutaway import spec
-from cutaway.checkpoints.blocks import repeated, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import eps_of, first_parts
+from cutaway.checkpoints.decoders import eps_of
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.gguf_decoders import GGUF_NAMES
 from cutaway.checkpoints.gguf_decoders import decoder as gguf_decoder
@@ -25,7 +25,7 @@ IGNORED = {
 }  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     d_model, norm = (
         config.integer("d_model"),
@@ -73,12 +73,12 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES | classifier(record.head), prefix="transformer.")
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, _ = first_parts(record)
     dropout = record.dropout.attention
@@ -95,7 +95,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     n_heads, eps = config.integer("attention.head_count"), config.number("attention.layer_norm_epsilon")
     config.expect("attention.head_count_kv", n_heads)
@@ -114,7 +114,7 @@ GGUF = {**GGUF_NAMES, **{f"blocks.*.attn.{name}_proj": "blk.*.attn_qkv" for name
 
 FAMILIES = (
     Family(
-        ("mpt",), to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
+        ("mpt",), spec.Decoder, to_spec, rules, to_config, prefix="transformer.", ignored_keys=IGNORED,
         gguf=(Gguf("mpt", gguf_spec, lambda record: table_rules(record, GGUF)),),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_attention, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.mixture import (
@@ -23,7 +23,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps", 1e-5))
     config.expect("head_dim", shape.d_model // shape.n_heads, None)
@@ -45,9 +45,9 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    (attn, _), ffn = decoders.first_parts(record, network=decoders.WITH_EXPERTS), one_mixture(record)
+    attn, ffn = first_attention(record, spec.MultiHead), one_mixture(record)
     return decoders.write_decoder(record, "olmoe", "Olmoe") | write_load_balance(ffn) | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "clip_qkv": None if attn.clip == "none" else attn.clip, "num_experts": ffn.n_experts,
@@ -55,7 +55,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; the weights of experts are not normalised."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     attn = spec.MultiHead(
@@ -69,14 +69,14 @@ def gguf_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES, others=fused_rules(record))
 
 
 FAMILIES = (
     Family(
-        ("olmoe",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.", ignored_keys=TRAINING,
-        gguf=(Gguf("olmoe", gguf_spec, gguf_mixture.mixture_rules, gguf_mixture.mixture_keys),),
+        ("olmoe",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ignored_keys=TRAINING, gguf=(Gguf("olmoe", gguf_spec, gguf_mixture.mixture_rules, gguf_mixture.mixture_keys),),
     ),
 )  # fmt: skip

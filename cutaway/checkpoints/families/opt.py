@@ -6,9 +6,9 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import post_norm, repeated, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, post_norm, repeated, sequential
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.decoders import biases, first_parts
+from cutaway.checkpoints.decoders import biases
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import read_head, write_head
 from cutaway.checkpoints.names import table_rules
@@ -21,7 +21,7 @@ IGNORED = {
 OFFSET = 2  # the rows of the pad token and of what stood before the first token
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     d_model, length = config.integer("hidden_size"), config.integer("max_position_embeddings")
     bias, affine = config.flag("enable_bias", True), config.flag("layer_norm_elementwise_affine", True)
@@ -72,12 +72,12 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, ffn = first_parts(record)
     first, width = record.blocks[0].stages[0], record.embedding.width
@@ -97,4 +97,4 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("opt",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED),)
+FAMILIES = (Family(("opt",), spec.Decoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED),)

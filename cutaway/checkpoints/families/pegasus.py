@@ -13,19 +13,19 @@ from cutaway.checkpoints.family import Family
 STYLE = Style("Pegasus", pre_norm=True, positions=marian.positions)
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.EncoderDecoder:
     """config.json to a spec."""
     return read(config, STYLE)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
     return write(record, "pegasus", STYLE)
 
 
 FAMILIES = (
     Family(
-        ("pegasus",), to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("pegasus",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
         ignored_tensors=("shared.weight",),
         generation=spec.Generation(start_id=0, stop_ids=(1,), end_forced_id=1, pad_id=0),
     ),

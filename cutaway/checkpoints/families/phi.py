@@ -7,7 +7,7 @@ from typing import Any
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
-from cutaway.checkpoints.blocks import parallel
+from cutaway.checkpoints.blocks import Stack, first_parts, parallel
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape = decoders.read_shape(config)
     norm = spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-5))
@@ -43,14 +43,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     out = decoders.write_decoder(record, "phi", "Phi")
     return out | {
         "rope_parameters": {"partial_rotary_factor": 1.0} | out["rope_parameters"],
@@ -59,7 +59,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec."""
     shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
     rope = gguf_decoders.read_rope(config, shape.head_dim)
@@ -73,7 +73,7 @@ GGUF = {**gguf_decoders.GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}
 
 FAMILIES = (
     Family(
-        ("phi",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("phi",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         gguf=(Gguf("phi2", gguf_spec, lambda record: table_rules(record, GGUF)),),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, windowed = decoders.read_shape(config), config.nullable("sliding_window", None) is not None
     config.integer("original_max_position_embeddings", 4096)
@@ -43,25 +43,25 @@ FUSED = {f"blocks.*.attn.{name}_proj": "model.layers.*.self_attn.qkv_proj" for n
 }
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
-    return table_rules(record, USUAL | FUSED)
+    return table_rules(record, {**USUAL, **FUSED})
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     scaling = attn.positions.scaling if isinstance(attn.positions, spec.RoPE) else None
-    longrope = isinstance(scaling, spec.LongRopeScaling)
+    length = scaling.original_length if isinstance(scaling, spec.LongRopeScaling) else record.context_length
     return decoders.write_decoder(record, "phi3", "Phi3") | {
         "rms_norm_eps": decoders.eps_of(record.final_norm),
         "sliding_window": decoders.write_masks(record)["sliding_window"],
-        "original_max_position_embeddings": scaling.original_length if longrope else record.context_length,
+        "original_max_position_embeddings": length,
         "embd_pdrop": record.dropout.embedding, "resid_pdrop": record.dropout.residual,
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; a window of 0 means none."""
     shape, window = gguf_decoders.read_shape(config), config.integer("attention.sliding_window", 0)
     mask = spec.SlidingMask(window=window) if window else spec.CausalMask()
@@ -76,14 +76,14 @@ GGUF_FUSED = {f"blocks.*.attn.{name}_proj": "blk.*.attn_qkv" for name in "qkv"} 
 }
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF."""
-    return table_rules(record, gguf_decoders.GGUF_NAMES | GGUF_FUSED)
+    return table_rules(record, {**gguf_decoders.GGUF_NAMES, **GGUF_FUSED})
 
 
 FAMILIES = (
     Family(
-        ("phi3",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("phi3",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"full_attn_mod": "bookkeeping", "interpolate_factor": "bookkeeping"},
         gguf=(Gguf("phi3", gguf_spec, gguf_rules),),
     ),

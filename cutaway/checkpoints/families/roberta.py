@@ -12,12 +12,13 @@ from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes, prefix
 from cutaway.checkpoints.rules import Rule, renames
 from cutaway.errors import CheckpointError
+from cutaway.spec.head import Head
 
 STEMS = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 CLASSES = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     pad = config.integer("pad_token_id", 1)
     places = spec.Learned(
@@ -25,11 +26,12 @@ def to_spec(config: Config) -> spec.Model:
         offset=pad + 1,
         counted=spec.FromIds(pad_id=pad),
     )
-    return bert.encoder(config, places, read_head(config))
+    head = read_head(config, STEMS[config.take("model_type")])
+    return bert.encoder(config, places, head, bert.embedding(config))
 
 
-def read_head(config: Config) -> Any:
-    match task(config, STEMS[config.take("model_type")], CLASSES):
+def read_head(config: Config, stem: str) -> Head:
+    match task(config, stem, CLASSES):
         case "ForMaskedLM":
             transform = spec.Transform(activation="gelu", norm=bert.norm(config))
             return spec.MaskedHead(tied=config.flag("tie_word_embeddings", True), transform=transform)
@@ -41,21 +43,25 @@ def read_head(config: Config) -> Any:
     return spec.VectorHead(pooler=bert.POOLER if there else spec.NoTransform())
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder) -> list[Rule]:
     """Their tensor names."""
-    out = renames(record, bert.STACK, prefix(record, "roberta."))
+    return renames(record, bert.STACK, prefix(record, "roberta.")) + head_rules(record)
+
+
+def head_rules(record: spec.Encoder) -> list[Rule]:
+    """The tensors of what stands on the stack."""
     match record.head:
-        case spec.MaskedHead():
-            out += renames(record, {"head.transform.dense": "dense", "head.transform.norm": "layer_norm"}, "lm_head.")
-            out += token_rules(record.head, "lm_head")
+        case spec.MaskedHead() as head:
+            names = {"head.transform.dense": "dense", "head.transform.norm": "layer_norm"}
+            return renames(record, names, "lm_head.") + token_rules(head, "lm_head")
         case spec.ClassHead(pool="none"):
-            out += class_rules()
+            return class_rules()
         case spec.ClassHead():
-            out += renames(record, {"head.transform.dense": "dense", "head.projection": "out_proj"}, "classifier.")
-    return out
+            return renames(record, {"head.transform.dense": "dense", "head.projection": "out_proj"}, "classifier.")
+    return []
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
     places = record.embedding.positions
     if not isinstance(places, spec.Learned) or not isinstance(places.counted, spec.FromIds):
@@ -68,7 +74,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        tuple(STEMS), to_spec, rules, to_config,
+        tuple(STEMS), spec.Encoder, to_spec, rules, to_config,
         ignored_tensors=("embeddings.position_ids", "pooler.dense.*", "lm_head.*"),
         renamed=first_names, prefix="roberta.", ignored_keys=IGNORED,
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -14,11 +14,11 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, norm = decoders.read_shape(config), spec.RMSNorm(eps=config.number("rms_norm_eps"))
     attn = spec.MultiHead(
-        **shape.heads, **decoders.biases(config.flag("attention_bias", True), "qkv"),
+        **shape.heads, **decoders.biases_before(config.flag("attention_bias", True)),
         o_bias=config.flag("attention_out_bias", False), positions=read_rope(config, shape.head_dim),
     )  # fmt: skip
     block = sequential(attn, decoders.read_gated(config, config.flag("mlp_bias", False)), norm)
@@ -28,18 +28,18 @@ def to_spec(config: Config) -> spec.Model:
     return decoders.decoder(config, [block] * shape.n_layers, norm).replace(dropout=dropout)
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
+    attn, ffn = first_parts(record)
     return decoders.write_decoder(record, "seed_oss", "SeedOss") | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias,
         "attention_out_bias": attn.o_bias, "mlp_bias": ffn.up_bias, "residual_dropout": record.dropout.residual,
     }  # fmt: skip
 
 
-FAMILIES = (Family(("seed_oss",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+FAMILIES = (Family(("seed_oss",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, bias = decoders.read_shape(config), config.flag("attention_bias", False)
     rotates = _rotates(config, shape.n_layers)
@@ -50,25 +50,23 @@ def _rotates(config: Config, n_layers: int) -> list[bool]:
     return [bool(flag) for flag in flags]
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, USUAL)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, ffn = decoders.first_parts(record)
-    masks, rotates = (
-        decoders.write_masks(record),
-        [int(isinstance(block.branches[0].part.positions, spec.RoPE)) for block in record.blocks],
-    )
+    attn, ffn = first_parts(record)
+    masks = decoders.write_masks(record)
+    rotates = [int(isinstance(attn.positions, spec.RoPE)) for attn in spec.attentions(record.blocks)]
     return decoders.write_decoder(record, "smollm3", "SmolLM3") | masks | {
         "rms_norm_eps": decoders.eps_of(record.final_norm), "attention_bias": attn.q_bias, "mlp_bias": ffn.up_bias,
         "no_rope_layers": rotates, "use_sliding_window": masks["sliding_window"] is not None,
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec: every fourth layer has no positions."""
     shape, norm = gguf_decoders.read_shape(config), spec.RMSNorm(eps=config.number("attention.layer_norm_rms_epsilon"))
     rope, ffn = gguf_decoders.read_rope(config, shape.head_dim), gguf_decoders.read_gated(config)
@@ -79,14 +77,14 @@ def gguf_spec(config: Config) -> spec.Model:
     return gguf_decoders.decoder(config, blocks, norm)
 
 
-def gguf_rules(record: spec.Model) -> list[Rule]:
+def gguf_rules(record: Stack) -> list[Rule]:
     """Tensor names in GGUF, where rows of q and k stand in pairs in every layer, rotated or not."""
     return gguf_decoders.paired_rules(record)
 
 
 FAMILIES = (
     Family(
-        ("smollm3",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("smollm3",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"max_window_layers": "layer_types says which layers slide"},
         gguf=(Gguf("smollm3", gguf_spec, gguf_rules),),
     ),

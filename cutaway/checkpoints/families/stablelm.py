@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
-from cutaway.checkpoints.blocks import parallel, sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, first_sizes, parallel, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -14,7 +14,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Reshape, Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     config.expect("rotary_scaling_factor", 1.0)
     config.also("partial_rotary_factor", "rope_pct")
@@ -24,7 +24,7 @@ def to_spec(config: Config) -> spec.Model:
         **shape.heads,
         positions=read_rope(config, shape.head_dim, share=0.25),
         qk_norm=per_head if config.flag("qk_layernorm", False) else spec.NoQKNorm(),
-        **decoders.biases(config.flag("use_qkv_bias", False), "qkv"),
+        **decoders.biases_before(config.flag("use_qkv_bias", False)),
     )
     ffn, norm = decoders.read_gated(config), spec.LayerNorm(eps=eps)
     build = parallel if config.flag("use_parallel_residual", False) else sequential
@@ -38,14 +38,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names; the norm of each head is a tensor of its own."""
     return table_rules(record, NAMES, _stacked(record))
 
 
-def _stacked(record: spec.Model) -> dict[str, tuple[Reshape, ...]]:
+def _stacked(record: Stack) -> dict[str, tuple[Reshape, ...]]:
     """The norms of all heads, a row each."""
-    n = spec.sizes(decoders.first_parts(record)[0], record.d_model)
+    n = first_sizes(record)
     heads = {"q": n.n_heads, "k": n.n_kv_heads}
     return {
         f"blocks.*.attn.{name}_norm": (Reshape((count, n.head_dim), (count, 1, n.head_dim)),)
@@ -53,9 +53,9 @@ def _stacked(record: spec.Model) -> dict[str, tuple[Reshape, ...]]:
     }
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     out = decoders.write_decoder(record, "stablelm", "StableLm")
     return out | {
         "rope_parameters": {"partial_rotary_factor": 1.0} | out["rope_parameters"],
@@ -65,7 +65,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; biases and the norms of heads are seen by its tensors."""
     shape, eps = gguf_decoders.read_shape(config), config.number("attention.layer_norm_epsilon")
     per_head = spec.QKNorm(norm=spec.LayerNorm(eps=eps, shift=False), gain="per_head")
@@ -73,7 +73,7 @@ def gguf_spec(config: Config) -> spec.Model:
         **shape.heads,
         positions=gguf_decoders.read_rope(config, shape.head_dim),
         qk_norm=per_head if config.holds("blk.0.attn_q_norm.weight", False) else spec.NoQKNorm(),
-        **decoders.biases(config.holds("blk.0.attn_q.bias", False), "qkv"),
+        **decoders.biases_before(config.holds("blk.0.attn_q.bias", False)),
     )
     ffn, norm = spec.Gated(d_ff=config.integer("feed_forward_length")), spec.LayerNorm(eps=eps)
     build = parallel if config.flag("use_parallel_residual", False) else sequential
@@ -84,7 +84,7 @@ GGUF = {**gguf_decoders.GGUF_NAMES, "blocks.*.attn.norm": "blk.*.attn_norm"}
 
 FAMILIES = (
     Family(
-        ("stablelm",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("stablelm",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         gguf=(Gguf("stablelm", gguf_spec, lambda r: table_rules(r, GGUF, _stacked(r))),),
     ),
 )  # fmt: skip

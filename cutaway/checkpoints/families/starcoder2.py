@@ -7,7 +7,7 @@ from typing import Any
 from cutaway import spec
 from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.activations import ACTIVATIONS
-from cutaway.checkpoints.blocks import sequential
+from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
 from cutaway.checkpoints.names import USUAL, table_rules
@@ -15,7 +15,7 @@ from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Decoder:
     """config.json to a spec."""
     shape, bias = decoders.read_shape(config), config.flag("use_bias", True)
     config.expect("norm_type", "layer_norm")
@@ -40,20 +40,21 @@ def to_spec(config: Config) -> spec.Model:
     return record.replace(dropout=dropout)
 
 
-NAMES = USUAL | {
+NAMES = {
+    **USUAL,
     "blocks.*.ffn.up_proj": "model.layers.*.mlp.c_fc",
     "blocks.*.ffn.down_proj": "model.layers.*.mlp.c_proj",
 }
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: Stack) -> list[Rule]:
     """Their tensor names."""
     return table_rules(record, NAMES)
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
-    attn, _ = decoders.first_parts(record)
+    attn, _ = first_parts(record)
     return decoders.write_decoder(record, "starcoder2", "Starcoder2") | {
         "norm_epsilon": decoders.eps_of(record.final_norm), "use_bias": attn.q_bias,
         "sliding_window": attn.mask.window if isinstance(attn.mask, spec.SlidingMask) else None,
@@ -61,7 +62,7 @@ def to_config(record: spec.Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gguf_spec(config: Config) -> spec.Model:
+def gguf_spec(config: Config) -> spec.Decoder:
     """Keys of a GGUF file to a spec; whether there are biases is seen by its tensors."""
     shape, norm = gguf_decoders.read_shape(config), spec.LayerNorm(eps=config.number("attention.layer_norm_epsilon"))
     bias, rope = config.holds("blk.0.attn_q.bias", True), gguf_decoders.read_rope(config, shape.head_dim)
@@ -73,7 +74,7 @@ def gguf_spec(config: Config) -> spec.Model:
 
 FAMILIES = (
     Family(
-        ("starcoder2",), to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("starcoder2",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         gguf=(Gguf("starcoder2", gguf_spec, lambda record: table_rules(record, gguf_decoders.GGUF_NAMES)),),
     ),
 )  # fmt: skip

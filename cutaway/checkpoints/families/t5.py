@@ -10,8 +10,9 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import chain, repeated
+from cutaway.checkpoints.blocks import chain, first_parts, repeated
 from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.decoders import eps_of
 from cutaway.checkpoints.encoder_decoders import head_rules, read_head, write_head
 from cutaway.checkpoints.encoders import task
 from cutaway.checkpoints.family import Family
@@ -23,47 +24,47 @@ CLASSES = ("ForConditionalGeneration", "Model", "EncoderModel", "ForSequenceClas
            "ForQuestionAnswering")  # fmt: skip
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.Encoder | spec.EncoderDecoder:
     """config.json to a spec."""
     model_type = config.take("model_type")
     kind = task(config, STEMS[model_type], CLASSES, CLASSES[0])
     config.expect("is_decoder", False)
     norm, n_layers = spec.RMSNorm(eps=config.number("layer_norm_epsilon", 1e-6)), config.integer("num_layers")
     n_decoder = config.integer("num_decoder_layers", n_layers)
-    heads = {"n_heads": config.integer("num_heads"), "head_dim": config.integer("d_kv")}
-    ffn = read_ffn(config, model_type)
-    dropout = config.number("dropout_rate", 0.1)
-    encoder = chain((read_attention(config, heads, spec.FullMask()), ffn), norm)
-    rest: dict[str, Any] = {
-        "d_model": config.integer("d_model"), "head": read_head(config, kind, read_language(config, model_type)),
-        "dropout": spec.Dropout(embedding=dropout, attention=dropout, residual=dropout, hidden=dropout),
-    }  # fmt: skip
-    size = config.integer("vocab_size")
-    side: dict[str, Any] = {"vocab_size": size, "context_length": "unlimited", "final_norm": norm}
-    if kind in ("EncoderModel", "ForTokenClassification"):
-        return spec.Encoder(layers=repeated([encoder] * n_layers), **side, **rest)
-    cross = spec.Cross(**heads, scale=1.0)
-    decoder = chain((read_attention(config, heads, spec.CausalMask()), cross, ffn), norm)
-    return spec.EncoderDecoder(
-        encoder=spec.Side(layers=repeated([encoder] * n_layers), **side),
-        decoder=spec.Side(layers=repeated([decoder] * n_decoder), **side), **rest,
+    ffn, rate = read_ffn(config, model_type), config.number("dropout_rate", 0.1)
+    dropout = spec.Dropout(embedding=rate, attention=rate, residual=rate, hidden=rate)
+    d_model, head = config.integer("d_model"), read_head(config, kind, read_language(config, model_type))
+    attn = read_attention(config, spec.FullMask())
+    encoder = spec.Side(
+        vocab_size=config.integer("vocab_size"), context_length="unlimited", final_norm=norm,
+        layers=repeated([chain((attn, ffn), norm)] * n_layers),
     )  # fmt: skip
+    if kind in ("EncoderModel", "ForTokenClassification"):
+        return spec.Encoder(
+            d_model=d_model, vocab_size=encoder.vocab_size, context_length="unlimited", final_norm=norm,
+            layers=encoder.layers, head=head, dropout=dropout,
+        )  # fmt: skip
+    cross = spec.Cross(n_heads=attn.n_heads, head_dim=attn.head_dim, scale=1.0)
+    block = chain((read_attention(config, spec.CausalMask()), cross, ffn), norm)
+    decoder = encoder.replace(layers=repeated([block] * n_decoder))
+    return spec.EncoderDecoder(d_model=d_model, encoder=encoder, decoder=decoder, head=head, dropout=dropout)
 
 
-def read_attention(config: Config, heads: dict[str, int], mask: Any) -> spec.MultiHead:
+def read_attention(config: Config, mask: spec.FullMask | spec.CausalMask) -> spec.MultiHead:
+    n_heads, head_dim = config.integer("num_heads"), config.integer("d_kv")
     buckets = spec.T5Buckets(
         n_buckets=config.integer("relative_attention_num_buckets", 32),
         max_distance=config.integer("relative_attention_max_distance", 128),
         bidirectional=isinstance(mask, spec.FullMask),
     )
-    return spec.MultiHead(**heads, mask=mask, positions=buckets, scale=1.0)
+    return spec.MultiHead(n_heads=n_heads, head_dim=head_dim, mask=mask, positions=buckets, scale=1.0)
 
 
 def read_ffn(config: Config, model_type: str) -> spec.Dense | spec.Gated:
     """`gated-gelu` means the tanh form; `dense_act_fn` and `is_gated_act`, where they are written out, win."""
     words = config.take("feed_forward_proj", {"t5": "relu", "mt5": "gated-gelu"}[model_type]).split("-")
     plain = "gelu_new" if words == ["gated", "gelu"] else words[-1]
-    activation: Any = config.choice("dense_act_fn", ACTIVATIONS, plain)
+    activation = config.choice("dense_act_fn", ACTIVATIONS, plain)
     gated, d_ff = config.flag("is_gated_act", words[0] == "gated"), config.integer("d_ff")
     if len(words) > 2 or (len(words) == 2 and words[0] != "gated"):
         raise CheckpointError(f"{config.where}: feed_forward_proj is {'-'.join(words)!r}, expected NAME or gated-NAME")
@@ -84,13 +85,13 @@ NETWORK = {"ffn.up_proj": "wi", "ffn.down_proj": "wo"}
 GATED = {"ffn.gate_proj": "wi_0", "ffn.up_proj": "wi_1", "ffn.down_proj": "wo"}
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.Encoder | spec.EncoderDecoder) -> list[Rule]:
     """Their tensor names; the biases by distance lie in the first layer of each stack."""
     out: list[Rule] = []
     for prefix in spec.stacks(record):
         theirs = prefix or "encoder."
         n = 2 if theirs == "decoder." else 1
-        network = GATED if isinstance(parts(record)[1], spec.Gated) else NETWORK
+        network = GATED if isinstance(parts(record)[2], spec.Gated) else NETWORK
         names = {f"attn.{x}_proj": f"0.SelfAttention.{x}" for x in "qkvo"} | {"attn.norm_in": "0.layer_norm"}
         names |= {f"cross.{x}_proj": f"1.EncDecAttention.{x}" for x in "qkvo"} | {"cross.norm_in": "1.layer_norm"}
         names |= {ours: f"{n}.DenseReluDense.{name}" for ours, name in network.items()}
@@ -103,42 +104,40 @@ def rules(record: spec.Model) -> list[Rule]:
     return out + head_rules(record)
 
 
-def parts(record: spec.Model) -> tuple[spec.MultiHead, Any]:
-    """Attention and feed-forward network of the encoder's first layer, which stand for all."""
-    stack = next(iter(spec.stacks(record).values()))
-    match [branch.part for branch in stack.blocks[0].branches]:
-        case [spec.MultiHead(positions=spec.T5Buckets()) as attn, spec.Dense() | spec.Gated() as ffn]:
-            return attn, ffn
-    raise CheckpointError("only attention with biases by distance and a feed-forward network fit this family")
+def parts(record: spec.Encoder | spec.EncoderDecoder) -> tuple[spec.MultiHead, spec.T5Buckets, spec.Dense | spec.Gated]:
+    """Attention, its biases, and feed-forward network of the encoder's first layer, which stand for all."""
+    attn, ffn = first_parts(record.encoder if isinstance(record, spec.EncoderDecoder) else record)
+    if not isinstance(attn.positions, spec.T5Buckets):
+        raise CheckpointError("only attention with biases by distance fits this family")
+    return attn, attn.positions, ffn
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def to_config(record: spec.Encoder | spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    attn, ffn = parts(record)
-    two, head, gated = isinstance(record, spec.EncoderDecoder), record.head, isinstance(ffn, spec.Gated)
-    stack = record.encoder if two else record
+    (attn, buckets, ffn), head = parts(record), record.head
+    two, gated = isinstance(record, spec.EncoderDecoder), isinstance(ffn, spec.Gated)
+    encoder, decoder = (record.encoder, record.decoder) if isinstance(record, spec.EncoderDecoder) else (record, record)
     scaled = isinstance(head, spec.LanguageHead) and head.input_factor != 1.0
     activation = THEIRS.get(ffn.activation)
     return {
         "model_type": "t5", **write_head(record, "T5"), "d_model": record.d_model, "d_ff": ffn.d_ff,
-        "d_kv": spec.sizes(attn, record.d_model).head_dim, "num_layers": len(stack.blocks), "num_heads": attn.n_heads,
-        "num_decoder_layers": len(record.decoder.blocks) if two else len(stack.blocks),
-        "relative_attention_num_buckets": attn.positions.n_buckets,
-        "relative_attention_max_distance": attn.positions.max_distance,
+        "d_kv": spec.sizes(attn, record.d_model).head_dim, "num_layers": len(encoder.blocks), "num_heads": attn.n_heads,
+        "num_decoder_layers": len(decoder.blocks),
+        "relative_attention_num_buckets": buckets.n_buckets, "relative_attention_max_distance": buckets.max_distance,
         "feed_forward_proj": f"gated-{activation}" if gated else activation, "dense_act_fn": activation,
-        "is_gated_act": gated, "layer_norm_epsilon": stack.final_norm.eps, "vocab_size": stack.vocab_size,
+        "is_gated_act": gated, "layer_norm_epsilon": eps_of(encoder.final_norm), "vocab_size": encoder.vocab_size,
         "dropout_rate": record.dropout.residual, "is_encoder_decoder": two,
         "scale_decoder_outputs": scaled, "tie_word_embeddings": isinstance(head, spec.LanguageHead) and head.tied,
     }  # fmt: skip
 
 
-def mt5_config(record: spec.Model) -> dict[str, Any]:
+def mt5_config(record: spec.Encoder | spec.EncoderDecoder) -> dict[str, Any]:
     """The same in mT5's name, which has no factor before the head."""
     return to_config(record) | {"model_type": "mt5", **write_head(record, "MT5")}
 
 
 T5 = Family(
-    ("t5",), to_spec, rules, to_config, prefix="transformer.",
+    ("t5",), (spec.Encoder, spec.EncoderDecoder), to_spec, rules, to_config, prefix="transformer.",
     ignored_tensors=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
     generation=spec.Generation(start_id=0, stop_ids=(1,), pad_id=0),
     ignored_keys={

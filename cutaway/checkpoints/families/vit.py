@@ -7,8 +7,9 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.activations import ACTIVATIONS, THEIRS
-from cutaway.checkpoints.blocks import repeated, sequential
+from cutaway.checkpoints.blocks import first_parts, repeated, sequential
 from cutaway.checkpoints.config import Config
+from cutaway.checkpoints.decoders import eps_of
 from cutaway.checkpoints.encoders import task
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.heads import classes, prefix, write_classes
@@ -18,7 +19,7 @@ from cutaway.errors import CheckpointError
 CLASSIFIER = "ForImageClassification"
 
 
-def to_spec(config: Config) -> spec.Model:
+def to_spec(config: Config) -> spec.ImageEncoder:
     """config.json to a spec."""
     height, width = _pair(config, "image_size", 224)
     patch_height, patch_width = _pair(config, "patch_size", 16)
@@ -32,8 +33,9 @@ def to_spec(config: Config) -> spec.Model:
         n_heads=config.integer("num_attention_heads"), mask=spec.FullMask(),
         q_bias=bias, k_bias=bias, v_bias=bias, o_bias=True,
     )  # fmt: skip
-    activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
-    ffn = spec.Dense(d_ff=config.integer("intermediate_size"), activation=activation)  # pyrefly: ignore
+    ffn = spec.Dense(
+        d_ff=config.integer("intermediate_size"), activation=config.choice("hidden_act", ACTIVATIONS, "gelu")
+    )
     dropped = config.number("hidden_dropout_prob", 0.0)
     return spec.ImageEncoder(
         d_model=config.integer("hidden_size"),
@@ -56,33 +58,34 @@ def _pair(config: Config, key: str, default: int) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _head(config: Config) -> Any:
+def _head(config: Config) -> spec.ClassHead | spec.VectorHead:
     width, name = config.take("pooler_output_size", None), config.choice("pooler_act", ACTIVATIONS, "tanh")
     if task(config, "ViT", ("Model", CLASSIFIER)) == CLASSIFIER:
         return spec.ClassHead(**classes(config), pool="first")
     if not config.holds("*pooler.dense.weight", True):
         return spec.VectorHead()
     d_model = config.integer("hidden_size")
-    wide: Any = "d_model" if width in (None, d_model) else width
-    return spec.VectorHead(pooler=spec.Transform(width=wide, activation=name))  # pyrefly: ignore
+    wide = "d_model" if width in (None, d_model) else config.integer("pooler_output_size")
+    return spec.VectorHead(pooler=spec.Transform(width=wide, activation=name))
 
 
-def to_config(record: spec.Model) -> dict[str, Any]:
+def _one_or_two(height: int, width: int) -> int | list[int]:
+    return height if height == width else [height, width]
+
+
+def to_config(record: spec.ImageEncoder) -> dict[str, Any]:
     """A spec to config.json; what does not fit shows when it is read back."""
-    if not isinstance(record, spec.ImageEncoder) or not record.blocks:
-        raise CheckpointError("only an encoder of images with at least one layer fits this family")
-    (attn, ffn), image, head = (branch.part for branch in record.blocks[0].branches), record.embedding, record.head
+    (attn, ffn), image, head = first_parts(record), record.embedding, record.head
     pooler = head.pooler if isinstance(head, spec.VectorHead) else spec.NoTransform()
     out = {
         "model_type": "vit", "architectures": ["ViTModel"], "hidden_size": record.d_model,
         "num_hidden_layers": len(record.blocks), "num_attention_heads": attn.n_heads, "intermediate_size": ffn.d_ff,
-        "hidden_act": THEIRS[ffn.activation], "layer_norm_eps": record.final_norm.eps, "qkv_bias": attn.q_bias,
-        "image_size": [image.image_height, image.image_width], "patch_size": [image.patch_height, image.patch_width],
+        "hidden_act": THEIRS.get(ffn.activation), "layer_norm_eps": eps_of(record.final_norm), "qkv_bias": attn.q_bias,
+        "image_size": _one_or_two(image.image_height, image.image_width),
+        "patch_size": _one_or_two(image.patch_height, image.patch_width),
         "num_channels": image.n_channels, "hidden_dropout_prob": record.dropout.embedding,
         "attention_probs_dropout_prob": record.dropout.attention,
     }  # fmt: skip
-    for key in ("image_size", "patch_size"):
-        out[key] = out[key][0] if len(set(out[key])) == 1 else out[key]
     if isinstance(pooler, spec.Transform):
         out["pooler_output_size"] = record.d_model if pooler.width == "d_model" else pooler.width
         out["pooler_act"] = THEIRS[pooler.activation]
@@ -110,7 +113,7 @@ TODAY = {
 }  # fmt: skip
 
 
-def rules(record: spec.Model) -> list[Rule]:
+def rules(record: spec.ImageEncoder) -> list[Rule]:
     """Their tensor names; a patch is the kernel of a convolution, and positions and class token have leading axes."""
     top, image, d_model = prefix(record, "vit."), record.embedding, record.d_model
     kernel = (d_model, image.n_channels, image.patch_height, image.patch_width)
@@ -133,7 +136,7 @@ def _renamed(name: str) -> str:
 
 FAMILIES = (
     Family(
-        ("vit",), to_spec, rules, to_config, ("embeddings.mask_token", "pooler.dense.*"), _renamed, "vit.",
-        {"encoder_stride": "of a decoder of masked patches, which is not loaded"},
+        ("vit",), spec.ImageEncoder, to_spec, rules, to_config, ("embeddings.mask_token", "pooler.dense.*"), _renamed,
+        "vit.", {"encoder_stride": "of a decoder of masked patches, which is not loaded"},
     ),
 )  # fmt: skip
