@@ -51,8 +51,8 @@ def read_generation(
     temperature = _number(own, "temperature", 1.0, config) if sampled else 0.0
     most, least = own.get("max_new_tokens"), own.get("min_new_tokens")
     if two_stacks:
-        most = own["max_length"] - 1 if most is None and own.get("max_length") else most
-        least = own["min_length"] - 1 if least is None and own.get("min_length") else least
+        most = _number(own, "max_length", 0, config) - 1 if most is None and own.get("max_length") else most
+        least = _number(own, "min_length", 0, config) - 1 if least is None and own.get("min_length") else least
     elif own.get("min_length"):
         config.ignored["generation: min_length"] = "it counts the prompt; give min_tokens"
     try:

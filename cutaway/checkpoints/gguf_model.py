@@ -62,13 +62,18 @@ def read_spec(file: GGUF) -> tuple[Stack, Config]:
     derived = dict(zip(DERIVED, ("output.weight" not in file.tensors, n_rows), strict=True))
     factors = {key: file.read(name).tolist() for key, name in FACTORS.items() if name in file.tensors}
     config = Config(keys | derived | factors, str(file.path), lambda: file.tensors)
-    record = described(kind.to_spec, config)
+    name = str(values.get("general.name", file.path.stem))
+    record = described(lambda config: kind.to_spec(config).replace(name=name, generation=_generation(config)), config)
     config.ignore(BOOKKEEPING | dict.fromkeys(derived, "derived"))
     config.finish()
-    stops = [keys[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in keys]
-    pad = keys.get("tokenizer.ggml.padding_token_id", "none")
-    generation = spec.Generation(stop_ids=tuple(dict.fromkeys(int(i) for i in stops)), pad_id=pad)
-    return record.replace(name=str(values.get("general.name", file.path.stem)), generation=generation), config
+    return record, config
+
+
+def _generation(config: Config) -> spec.Generation:
+    """The ids that end a text and fill a row."""
+    end, turn, pad = (f"tokenizer.ggml.{role}_token_id" for role in ("eos", "eot", "padding"))
+    stops = dict.fromkeys(config.integer(key) for key in (end, turn) if config.has(key))
+    return spec.Generation(stop_ids=tuple(stops), pad_id=config.integer(pad) if config.has(pad) else "none")
 
 
 def _plain(field: Field) -> Any:

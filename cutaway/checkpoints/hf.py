@@ -58,7 +58,7 @@ def read_spec(folder: Path) -> tuple[spec.Model, Config]:
     """The spec that the folder's configuration describes, and what became of each of its keys."""
     config = read_config(folder)
     family = family_of(str(config.data.get("model_type")), config.where)
-    record = sentences.read_sentences(folder, described(family.to_spec, config), config)
+    record = described(lambda config: sentences.read_sentences(folder, family.to_spec(config), config), config)
     check_packing(config)
     config.ignore(BOOKKEEPING | family.ignored_keys)
     config.finish()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +51,7 @@ def read_sentences(folder: Path, record: spec.Model, config: Config) -> spec.Mod
     if "Pooling" in modules:
         head = head.replace(pool=_pool(folder / modules["Pooling"] / "config.json", record.d_model, config))
     if "Dense" in modules:
-        head = head.replace(transform=_transform(read_table(folder / modules["Dense"] / "config.json"), folder))
+        head = head.replace(transform=_transform(folder / modules["Dense"] / "config.json"))
     return record.replace(head=head, context_length=_length(folder, record.context_length))
 
 
@@ -165,12 +164,13 @@ def _pool(path: Path, d_model: int, config: Config) -> Pool:
     return POOLS[on[0]]
 
 
-def _transform(table: dict[str, Any], folder: Path) -> spec.Transform:
-    activation = str(table.get("activation_function")).rpartition(".")[2]
+def _transform(path: Path) -> spec.Transform:
+    table = Config(read_table(path), str(path))
+    activation = str(table.take("activation_function")).rpartition(".")[2]
     if activation not in ACTIVATIONS:
-        raise CheckpointError(f"{folder}: the projection's activation {activation} is not known")
+        raise CheckpointError(f"{path}: the projection's activation {activation} is not known")
     return spec.Transform(
-        width=table["out_features"], activation=ACTIVATIONS[activation], bias=bool(table.get("bias", True))
+        width=table.integer("out_features"), activation=ACTIVATIONS[activation], bias=table.flag("bias", True)
     )
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import cutaway
 from cutaway import spec
 from cutaway.checkpoints import export, native
+from cutaway.checkpoints.blocks import chain
 from cutaway.checkpoints.convert import convert
 from cutaway.checkpoints.convert_gguf import STORED
 from cutaway.checkpoints.family import families
@@ -155,6 +156,26 @@ def test_a_model_that_fits_no_family_is_refused_with_the_list(tmp_path):
     assert "no Hugging Face family can hold this model" in message and "\n" not in message
     assert "embedding.positions is sinusoidal" in message and "own format" in message
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def layers(*stages):
+    """A layer of parts one after the other for each of these lists."""
+    return tuple(chain(parts, before=spec.RMSNorm()) for parts in stages)
+
+
+ATTENTION = spec.MultiHead(n_heads=4, positions=spec.RoPE(layout="halves"))
+MIXTURE = spec.MixtureOfExperts(n_experts=4, n_active=2, expert=spec.Gated(d_ff=16))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [((), "it has no layers"), (layers((ATTENTION, MIXTURE), (ATTENTION,)), "layers 1 stages.1 is absent")],
+)
+def test_layers_that_no_configuration_says_are_refused(blocks, message):
+    record = cutaway.preset("llama-tiny").replace(layers=blocks)
+    for fit in (export.fit_hf, export.fit_gguf):
+        with pytest.raises(CheckpointError, match=message):
+            fit(record)
 
 
 def test_a_mistake_in_a_translation_is_heard(monkeypatch):

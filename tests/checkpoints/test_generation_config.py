@@ -59,7 +59,9 @@ def test_what_is_not_carried_out_is_noted():
     assert list(read({"min_length": 4, "max_length": 9}, two_stacks=False)[1]) == ["generation: min_length"]
 
 
-@pytest.mark.parametrize("table", [{"top_p": "all"}, {"num_beams": True}, {"eos_token_id": "</s>"}, {"num_beams": 0}])
+@pytest.mark.parametrize(
+    "table", [{"top_p": "all"}, {"num_beams": True}, {"eos_token_id": "</s>"}, {"num_beams": 0}, {"max_length": "long"}]
+)
 def test_values_of_another_kind_are_named(table):
     with pytest.raises(CheckpointError, match="config.json"):
         read(table | {"do_sample": True})

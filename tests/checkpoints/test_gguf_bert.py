@@ -7,7 +7,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import cutaway
+from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.convert import convert
+from cutaway.checkpoints.gguf_encoders import POOLS
 from cutaway.errors import CheckpointError
 from cutaway.parts.step import Given
 from tests.checkpoints.families.tiny import batches, tiny
@@ -42,3 +44,8 @@ def test_what_the_format_has_no_place_for(tmp_path):
     other = tiny(BertModel, BertConfig(**SMALL | {"hidden_act": "relu"}), tmp_path / "relu")
     with pytest.raises(CheckpointError, match="activation"):
         convert(other, "gguf", tmp_path / "out")
+
+
+def test_a_pooling_of_another_number_is_named():
+    with pytest.raises(CheckpointError, match="pooling_type is 7; known are 0, 1, 2, 3"):
+        Config({"pooling_type": 7}, "test").choice("pooling_type", POOLS, 0)

@@ -15,6 +15,9 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.checkpoints.convert import convert
+from cutaway.checkpoints.gguf import GGUF
+from cutaway.checkpoints.gguf_write import Stored, field, write_gguf
 from cutaway.errors import CheckpointError
 from cutaway.tokenizers.load import from_folder
 from cutaway.tokenizers.train import train
@@ -150,6 +153,16 @@ def test_an_index(name, folder, refused):
     change, message = INDEXES[name]
     change(folder / INDEX)
     assert message in refused()
+
+
+@pytest.mark.parametrize("value", ["<pad>", -1])
+def test_an_id_in_a_gguf_file(value, folder, refused, tmp_path):
+    convert(folder, "gguf", tmp_path / "out")
+    file = GGUF(next((tmp_path / "out").glob("*.gguf")))
+    copies = [Stored(i.name, i.shape, i.kind, lambda name=i.name: file.raw(name)) for i in file.tensors.values()]
+    fields = {**file.fields, "tokenizer.ggml.padding_token_id": field(value)}
+    write_gguf(tmp_path / "changed.gguf", fields, copies)
+    assert "pad" in refused(tmp_path / "changed.gguf")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

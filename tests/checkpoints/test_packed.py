@@ -86,6 +86,7 @@ def test_fp8_is_multiplied_block_by_block():
     [
         ({"quant_method": "gptq", "bits": 4}, "'gptq' are not read"),
         ({}, "None are not read"),
+        ("fp8", "quantization_config is 'fp8', expected a table"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "blocks of .64, 64."),
         ({"quant_method": "fp8"}, "blocks of None"),
     ],

@@ -116,6 +116,8 @@ def test_an_encoder_without_a_length_gets_one(tmp_path):
         ("1_Pooling/config.json", lambda d: d | {"word_embedding_dimension": 9}, "word_embedding_dimension"),
         ("1_Pooling/config.json", lambda d: d | {"mystery": 1}, "mystery"),
         ("2_Dense/config.json", lambda d: d | {"activation_function": "torch.nn.Mish"}, "activation Mish"),
+        ("2_Dense/config.json", lambda d: d | {"out_features": None}, "out_features is missing"),
+        ("2_Dense/config.json", lambda d: d | {"out_features": -3}, "width"),
         ("sentence_bert_config.json", lambda d: d | {"do_lower_case": True}, "do_lower_case"),
     ],
 )

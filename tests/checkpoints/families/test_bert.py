@@ -95,6 +95,10 @@ def test_labels_and_what_they_mean(tmp_path):
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
+        (
+            {"architectures": ["BertForSequenceClassification"], "problem_type": "ranking"},
+            "problem_type is 'ranking'; known are multi_label_classification, regression",
+        ),
         ({"architectures": ["BertForNextSentencePrediction"]}, "supported are BertModel, BertForMaskedLM"),
         ({"architectures": ["BertLMHeadModel"]}, "not supported"),
         ({"mystery": 1}, "mystery.*not understood"),
