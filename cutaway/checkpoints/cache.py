@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def _home() -> Path:
 
 
 @contextmanager
-def staging(name: str) -> Iterator[Path]:
+def staging(name: str) -> Generator[Path, None, None]:
     """An empty folder for unfinished work on `name`, held by one process at a time and removed afterwards.
 
     It lies inside the cache, so that moving a finished file out of it is one atomic rename. The system drops the lock

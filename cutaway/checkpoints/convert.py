@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -62,7 +62,7 @@ def convert(source: str | Path, to: Format, out: str | Path, dtype: str = "", fa
 
 
 @contextmanager
-def aside(out: Path) -> Iterator[Path]:
+def aside(out: Path) -> Generator[Path, None, None]:
     """A folder beside `out` that becomes `out` when all went well; else nothing is left, and leftovers are cleared.
 
     Raises CheckpointError where `out` already holds something or cannot be written.

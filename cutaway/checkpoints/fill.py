@@ -90,7 +90,7 @@ def match(
         their = next((rule.theirs for rule in rules if missing[0] in rule.ours), missing[0])
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(f"{source.where}: tensor {their} is missing{more}; the checkpoint is incomplete")
-    _check_copies(source, out)
+    _check_copies(source, out, spec.weights(record))
     return out
 
 
@@ -118,7 +118,7 @@ def owners(record: spec.Model) -> dict[str, str]:
     return out
 
 
-def _check_copies(source: Source, found: Match) -> None:
+def _check_copies(source: Source, found: Match, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise CheckpointError where a second copy of a tensor differs from the one that is used."""
     by = found.by_ours()
     for own, rule in found.copies:
@@ -126,16 +126,13 @@ def _check_copies(source: Source, found: Match) -> None:
             first_own, first = by.get(name, ("", None))
             if first is None:
                 raise CheckpointError(f"{source.where}: {own} overlaps another tensor of the file; keep one of them")
-            if not _equal(first.read(source.read(first_own))[name], rule.read(source.read(own))[name]):
+            used, copy = (pieces(source, *each, shapes)[name] for each in ((first_own, first), (own, rule)))
+            if not torch.equal(used, copy.to(used.dtype)):
                 raise CheckpointError(
                     f"{source.where}: {own} and {first_own} are one tensor in this model, but the file's differ; if "
                     "they are meant to, the configuration must say that they are not tied"
                 )
         source.drop()
-
-
-def _equal(used: Tensor, copy: Tensor) -> bool:
-    return used.shape == copy.shape and torch.equal(used, copy.to(used.dtype))
 
 
 def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:
@@ -148,40 +145,44 @@ def _names(source: Source, renamed: Callable[[str], str]) -> dict[str, str]:
     return out
 
 
+def pieces(source: Source, own: str, rule: Rule, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Our tensors out of one of theirs, in the stored type, on the file's own memory where that will do.
+
+    Raises CheckpointError for another shape than theirs in `shapes`, and for a NaN or an infinity.
+    """
+    stored = source.read(own)
+    check_finite(stored, own, source.where)
+    try:
+        found = rule.read(stored)
+    except (RuntimeError, ValueError):
+        found = {}
+    if {name: tuple(piece.shape) for name, piece in found.items()} != {name: shapes[name] for name in rule.ours}:
+        raise _other_shape(source, own, rule, shapes)
+    return found
+
+
 def put(
     model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype, places: Mapping[str, Tensor],
 ) -> None:  # fmt: skip
     """One tensor of theirs into the parameters that its rule names, in `places` unless the file's memory will do."""
-    targets = {name: model.get_parameter(name) for name in rule.ours}
-    if not rule.ops:
-        ((name, target),) = targets.items()
-        _check(source, own, source.shape(own), tuple(target.shape))
-        stored = source.read(own, None if source.dtype(own) == dtype else _room(places, name, target, dtype))
+    shapes = {name: tuple(model.get_parameter(name).shape) for name in rule.ours}
+    room = lambda name: places[name] if name in places else torch.empty(shapes[name], dtype=dtype)
+    if not rule.ops and source.dtype(own) != dtype:  # straight to its place
+        (name,) = rule.ours
+        if source.shape(own) != shapes[name]:
+            raise _other_shape(source, own, rule, shapes)
+        stored = source.read(own, room(name))
         check_finite(stored, own, source.where)
         assign(model, name, stored)
         return
-    try:
-        stored = source.read(own)
-        check_finite(stored, own, source.where)
-        pieces = rule.read(stored)
-    except (RuntimeError, ValueError) as error:
-        wanted = {name: tuple(target.shape) for name, target in targets.items()}
-        raise CheckpointError(
-            f"{source.where}: {own} has shape {source.shape(own)}, which cannot become {wanted}"
-        ) from error
-    for name, piece in pieces.items():
-        _check(source, own, tuple(piece.shape), tuple(targets[name].shape))
+    for name, piece in pieces(source, own, rule, shapes).items():
         as_is = piece.dtype == dtype and piece.is_contiguous()
-        assign(model, name, piece if as_is else _room(places, name, piece, dtype).copy_(piece))
+        assign(model, name, piece if as_is else room(name).copy_(piece))
 
 
-def _room(places: Mapping[str, Tensor], name: str, like: Tensor, dtype: torch.dtype) -> Tensor:
-    return places[name] if name in places else torch.empty(like.shape, dtype=dtype)
-
-
-def _check(source: Source, own: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    if got != wanted:
-        raise CheckpointError(f"{source.where}: {own} has shape {got}, the configuration asks for {wanted}")
+def _other_shape(source: Source, own: str, rule: Rule, shapes: Mapping[str, tuple[int, ...]]) -> CheckpointError:
+    wanted = ", ".join(f"{name} {shapes[name]}" for name in rule.ours)
+    return CheckpointError(f"{source.where}: {own} has shape {source.shape(own)}, the configuration asks for {wanted}")
 
 
 def assign(model: nn.Module, name: str, tensor: Tensor) -> None:

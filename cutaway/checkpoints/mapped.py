@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -42,7 +42,7 @@ def drop(data: mmap.mmap) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Generator[BinaryIO, None, None]:
     """A file to write that takes the place of `path` when all went well, in one step; otherwise nothing is left."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

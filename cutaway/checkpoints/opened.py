@@ -16,11 +16,11 @@ from cutaway import spec
 from cutaway.checkpoints import gguf_model, hf, native
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import family_of, gguf_of
-from cutaway.checkpoints.fill import Match, Source, fill, match
+from cutaway.checkpoints.fill import Match, Source, fill, match, pieces
 from cutaway.checkpoints.gguf import GGUF
 from cutaway.checkpoints.gguf_keys import FACTORS
 from cutaway.checkpoints.rules import Rule, same
-from cutaway.checkpoints.weights import check_finite, open_weights
+from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError
 from cutaway.models import Transformer, build, check_dtype
 from cutaway.tokenizers.from_gguf import from_gguf
@@ -93,24 +93,9 @@ class Opened:
         if self._last[0] != own:
             if self._n_read > DROP_AFTER:
                 self.drop()
-            stored = self.source.read(own)
-            check_finite(stored, own, self.source.where)
-            self._last = (own, self._pieces(own, rule, stored))
-            self._n_read += stored.nbytes
+            self._last = (own, pieces(self.source, own, rule, self.shapes))
+            self._n_read += sum(piece.nbytes for piece in self._last[1].values())
         return self._last[1][name]
-
-    def _pieces(self, own: str, rule: Rule, stored: Tensor) -> dict[str, Tensor]:
-        wanted = {name: self.shapes[name] for name in rule.ours}
-        try:
-            pieces = rule.read(stored)
-        except (RuntimeError, ValueError):
-            pieces = {}
-        if {name: tuple(piece.shape) for name, piece in pieces.items()} != wanted:
-            raise CheckpointError(
-                f"{self.source.where}: {own} has shape {tuple(stored.shape)}, the configuration asks for "
-                + ", ".join(f"{name} {shape}" for name, shape in wanted.items())
-            )
-        return pieces
 
     def drop(self) -> None:
         """Forget what was read; a tensor that is still held is read again where it is used."""

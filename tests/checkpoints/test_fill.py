@@ -7,7 +7,7 @@ import torch
 
 import cutaway
 from cutaway.checkpoints.fill import fill, match
-from cutaway.checkpoints.rules import same
+from cutaway.checkpoints.rules import Reshape, same
 from cutaway.errors import CheckpointError
 from cutaway.models import build
 
@@ -73,6 +73,14 @@ def test_copies_that_differ_are_refused(tied):
     table = state.pop("embedding.tokens.weight")
     with pytest.raises(CheckpointError, match="lm_head.weight and table are one tensor in this model"):
         filled(tied, state | {"table": table, "lm_head.weight": table + 1}, rules)
+
+
+def test_a_copy_of_another_shape_is_named(tied):
+    state, rules = state_and_rules(tied)
+    table = state.pop("embedding.tokens.weight")
+    flat = same("flat", "head.weight", Reshape((table.numel(),), tuple(table.shape)))
+    with pytest.raises(CheckpointError, match=r"flat has shape \(7,\), the configuration asks for embedding.tokens"):
+        filled(tied, state | {"table": table, "flat": torch.zeros(7)}, [*rules, flat])
 
 
 def test_no_copy_at_all_is_missing(tied):
