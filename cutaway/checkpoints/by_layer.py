@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -50,7 +49,7 @@ class Float64(Mapping[str, np.ndarray]):
 
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
-        self.last: tuple[str, Any] = ("", None)
+        self.last: tuple[str, np.ndarray] = ("", np.empty(0))
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.opened.shapes:

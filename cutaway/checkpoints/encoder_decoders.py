@@ -36,6 +36,7 @@ class Style:
     `writes`: the rest of the name of the class that writes. `logits_bias`: its logits have an offset, stored as a row.
     """
 
+    model_type: str
     stem: str
     pre_norm: bool
     positions: Callable[[Config], AbsolutePositions]
@@ -92,13 +93,13 @@ def _read_side(config: Config, style: Style, side: str, vocab_size: int) -> spec
     )  # fmt: skip
 
 
-def write(record: spec.EncoderDecoder, model_type: str, style: Style) -> dict[str, Any]:
+def write(record: spec.EncoderDecoder, style: Style) -> dict[str, Any]:
     """The usual keys of config.json; what does not fit shows when they are read back."""
     tied = not isinstance(record.head, spec.LanguageHead) or record.head.tied
     if record.shared_embedding and not tied:
         raise CheckpointError("today's library reads no shared embedding beside a head of its own")
     out: dict[str, Any] = {
-        "model_type": model_type, **write_head(record, style.stem, style.writes), "d_model": record.d_model,
+        "model_type": style.model_type, **write_head(record, style.stem, style.writes), "d_model": record.d_model,
         "vocab_size": record.encoder.vocab_size, "max_position_embeddings": record.encoder.context_length,
         "scale_embedding": record.encoder.embedding.factor == "sqrt_d_model", "tie_word_embeddings": tied,
         "dropout": record.dropout.residual, "attention_dropout": record.dropout.attention,

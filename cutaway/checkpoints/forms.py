@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from cutaway.parts.positions import rope_frequencies
 Change = Callable[[Tensor], Tensor]
 NO_TEXT = (spec.EncoderDecoder, spec.ImageEncoder)
 """Models that make no vectors of texts."""
+Texts = spec.Decoder | spec.PrefixDecoder | spec.Encoder
 Way = Callable[["Form"], "Form | None"]
 
 
@@ -69,7 +69,7 @@ def without_pooler(form: Form) -> Form | None:
     return None if bare == record else replace(form, record=bare, said=(*form.said, said))
 
 
-def _at_full_length(record: Any) -> Any:
+def _at_full_length(record: Texts) -> Texts:
     """The model with all its learned positions as its context."""
     places = record.embedding.positions
     return record.replace(context_length=places.n_positions) if isinstance(places, spec.Learned) else record
@@ -155,7 +155,9 @@ def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
     return value
 
 
-def _with(form: Form, change: Callable[[Any], Any], changes: dict[str, tuple[Change, ...]], said: str) -> Form:
+def _with(
+    form: Form, change: Callable[[spec.Record], spec.Record], changes: dict[str, tuple[Change, ...]], said: str
+) -> Form:
     merged = dict(form.changes)
     for name, steps in changes.items():
         merged[name] = merged.get(name, ()) + steps

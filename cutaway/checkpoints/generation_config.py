@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
@@ -91,7 +91,7 @@ class _Ids:
         value = self.table[key]
         return () if value is None else tuple(dict.fromkeys(value if isinstance(value, list) else [value]))
 
-    def one(self, key: str, default: Any) -> Any:
+    def one(self, key: str, default: int | Literal["none"]) -> int | Literal["none"]:
         found = self.several(key, () if default == "none" else (default,))
         return found[0] if found and found[0] != -1 else "none"  # -1 means none in older files
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from mmap import mmap
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -127,7 +128,7 @@ class GGUF:
 class _Header:
     """What stands before the weights, read from front to back."""
 
-    def __init__(self, path: Path, data: Any) -> None:
+    def __init__(self, path: Path, data: mmap) -> None:
         self.path, self.data, self.at, self.size = path, data, 0, len(data)
         self.n_strings = 0
         self.version, n_tensors, n_fields = self.preamble()

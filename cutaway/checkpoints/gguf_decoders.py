@@ -61,6 +61,16 @@ def read_gated(config: Config, activation: Activation = "silu") -> spec.Gated:
     return spec.Gated(d_ff=d_ff, activation=activation, gate_bias=gate, up_bias=up, down_bias=down)
 
 
+def usual_rules(record: Stack) -> list[Rule]:
+    """Tensor names where all are usual."""
+    return table_rules(record, GGUF_NAMES)
+
+
+def after_rules(record: Stack) -> list[Rule]:
+    """The same with norms after the branches too."""
+    return table_rules(record, AFTER)
+
+
 def paired(record: Stack) -> dict[str, tuple[Op, ...]]:
     """What q and k go through where their rows stand in neighbouring pairs, while the folder's stand in halves."""
     n = first_sizes(record)

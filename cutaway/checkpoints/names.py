@@ -68,3 +68,8 @@ def table_rules(
     if isinstance(record.head, spec.LanguageHead) and record.head.tied:
         rules.append(same(f"{names['head']}.weight", "head.weight"))  # some files hold the tied table twice
     return rules
+
+
+def usual_rules(record: spec.Model) -> list[Rule]:
+    """The rules of a family all of whose names are usual."""
+    return table_rules(record, USUAL)

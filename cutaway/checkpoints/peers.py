@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from cutaway import spec
 from cutaway.checkpoints.opened import Opened
 from cutaway.checkpoints.parity import Peer
 
+Ask = Callable[[Opened, Tensor], np.ndarray]
+
 
 def ask_peers(opened: Opened, read: Tensor, logits: Tensor) -> list[Peer]:
     """What each installed peer that reads this format makes of the same ids [1 T] or image [1 C H W]."""
@@ -26,7 +29,7 @@ def ask_peers(opened: Opened, read: Tensor, logits: Tensor) -> list[Peer]:
     return []
 
 
-def _asked(package: str, ask: Any, opened: Opened, read: Tensor, logits: Tensor) -> Peer:
+def _asked(package: str, ask: Ask, opened: Opened, read: Tensor, logits: Tensor) -> Peer:
     name = f"{package} {importlib.metadata.version(package)}"
     needed = 4 * sum(np.prod(shape, dtype=float) for shape in opened.shapes.values())
     if (free := _free_memory()) is not None and needed > 0.8 * free:
@@ -63,7 +66,7 @@ def open_transformers(path: Path, dtype: torch.dtype = torch.float32, **options:
         logging.set_verbosity(verbosity)
 
 
-def _transformers(opened: Opened, read: Tensor) -> Any:
+def _transformers(opened: Opened, read: Tensor) -> np.ndarray:
     """Logits, or what the class of the folder gives."""
     model = open_transformers(opened.path)
     given = {model.main_input_name: read}
@@ -74,7 +77,7 @@ def _transformers(opened: Opened, read: Tensor) -> Any:
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
 
 
-def _llama_cpp(opened: Opened, read: Tensor) -> Any:
+def _llama_cpp(opened: Opened, read: Tensor) -> np.ndarray:
     import llama_cpp
 
     ids = read[0].tolist()

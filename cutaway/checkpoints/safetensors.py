@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -180,7 +181,7 @@ def _bounded(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _header(path: Path, data: Any) -> tuple[dict[str, Any], int]:
+def _header(path: Path, data: mmap) -> tuple[dict[str, Any], int]:
     if len(data) < 8:
         _fail(path, f"it has only {len(data)} bytes")
     length = int.from_bytes(data[:8], "little")

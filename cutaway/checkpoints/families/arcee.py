@@ -10,9 +10,9 @@ from cutaway.checkpoints.activations import ACTIVATIONS
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
+from cutaway.spec.norms import Norm
 
 
 def arcee_spec(config: Config) -> spec.Decoder:
@@ -25,7 +25,7 @@ def jais2_spec(config: Config) -> spec.Decoder:
     return _to_spec(config, spec.LayerNorm(eps=config.number("layer_norm_eps")), bias=True)
 
 
-def _to_spec(config: Config, norm: Any, bias: bool) -> spec.Decoder:
+def _to_spec(config: Config, norm: Norm, bias: bool) -> spec.Decoder:
     shape, ffn_bias = decoders.read_shape(config), config.flag("mlp_bias", bias)
     attn = spec.MultiHead(
         **shape.heads,
@@ -38,11 +38,6 @@ def _to_spec(config: Config, norm: Any, bias: bool) -> spec.Decoder:
         up_bias=ffn_bias, down_bias=ffn_bias,
     )  # fmt: skip
     return decoders.decoder(config, [sequential(attn, ffn, norm)] * shape.n_layers, norm)
-
-
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
 
 
 def arcee_config(record: Stack) -> dict[str, Any]:
@@ -61,6 +56,6 @@ def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
 
 
 FAMILIES = (
-    Family(("arcee",), spec.Decoder, arcee_spec, rules, arcee_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("jais2",), spec.Decoder, jais2_spec, rules, jais2_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("arcee",), spec.Decoder, arcee_spec, usual_rules, arcee_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("jais2",), spec.Decoder, jais2_spec, usual_rules, jais2_config, ("*rotary_emb.inv_freq",), prefix="model."),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
@@ -15,22 +15,12 @@ def positions(config: Config) -> spec.Learned:
     return spec.Learned(n_positions=config.integer("max_position_embeddings"), offset=2, counted=spec.ByColumn())
 
 
-STYLE = Style("Bart", pre_norm=False, positions=positions, embedding_norm=True, n_classes=3)
-
-
-def to_spec(config: Config) -> spec.EncoderDecoder:
-    """config.json to a spec."""
-    return read(config, STYLE)
-
-
-def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
-    """A spec to config.json."""
-    return write(record, "bart", STYLE)
-
+STYLE = Style("bart", "Bart", pre_norm=False, positions=positions, embedding_norm=True, n_classes=3)
 
 FAMILIES = (
     Family(
-        ("bart",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.", ignored_keys=IGNORED,
+        ("bart",), spec.EncoderDecoder, partial(read, style=STYLE), rules, partial(write, style=STYLE),
+        prefix="model.", ignored_keys=IGNORED,
         ignored_tensors=("*coder.version", "shared.weight"),
         generation=spec.Generation(start_id=2, stop_ids=(2,), end_forced_id=2, pad_id=1),
     ),

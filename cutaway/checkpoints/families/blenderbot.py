@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
@@ -14,25 +14,14 @@ def positions(config: Config) -> spec.Learned:
     return spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
 
 
-STYLE = Style("Blenderbot", pre_norm=True, positions=positions)
-
-
-def to_spec(config: Config) -> spec.EncoderDecoder:
-    """config.json to a spec."""
-    return read(config, STYLE)
-
-
-def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
-    """A spec to config.json."""
-    return write(record, "blenderbot", STYLE)
-
+STYLE = Style("blenderbot", "Blenderbot", pre_norm=True, positions=positions)
 
 FAMILIES = (
     Family(
-        ("blenderbot",), spec.EncoderDecoder, to_spec, rules, to_config, prefix="model.",
+        ("blenderbot",), spec.EncoderDecoder, partial(read, style=STYLE), rules, partial(write, style=STYLE),
+        prefix="model.",
         ignored_keys=IGNORED | {
             "layernorm_variant": "the class says so", "do_blenderbot_90_layernorm": "the class says so",
-            "num_hidden_layers": "said by encoder_layers",
         },
         ignored_tensors=("*coder.version", "shared.weight"),
         generation=spec.Generation(start_id=1, stop_ids=(2,), end_forced_id=2, pad_id=0),

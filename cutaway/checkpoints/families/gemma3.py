@@ -22,9 +22,7 @@ from cutaway.checkpoints.families.gemma import (
     written,
 )
 from cutaway.checkpoints.family import Family, Gguf
-from cutaway.checkpoints.names import table_rules
 from cutaway.checkpoints.rope_config import read_ropes
-from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
@@ -98,15 +96,10 @@ def gguf_keys(record: Stack) -> dict[str, Any]:
     return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 6)
 
 
-def gguf_rules(record: Stack) -> list[Rule]:
-    """Tensor names in GGUF."""
-    return table_rules(record, gguf_decoders.AFTER)
-
-
 FAMILIES = (
     Family(
         ("gemma3_text",), (spec.Decoder, spec.Encoder), to_spec, rules, to_config, ("*rotary_emb.inv_freq",),
         prefix="model.", ignored_keys={"hidden_act": "hidden_activation is what counts"},
-        gguf=(Gguf("gemma3", gguf_spec, gguf_rules, gguf_keys),),
+        gguf=(Gguf("gemma3", gguf_spec, gguf_decoders.after_rules, gguf_keys),),
     ),
 )  # fmt: skip

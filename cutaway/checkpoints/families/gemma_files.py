@@ -9,8 +9,6 @@ from cutaway.checkpoints import gguf_decoders
 from cutaway.checkpoints.blocks import Stack, sandwich, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Gguf
-from cutaway.checkpoints.names import table_rules
-from cutaway.checkpoints.rules import Rule
 
 EMBEDDING = spec.TokenEmbedding(factor="sqrt_d_model")
 
@@ -45,12 +43,7 @@ def gemma2_keys(record: Stack) -> dict[str, Any]:
     return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 2)
 
 
-def rules(record: Stack) -> list[Rule]:
-    """Tensor names in GGUF."""
-    return table_rules(record, gguf_decoders.AFTER)
-
-
-GEMMA = (Gguf("gemma", gemma_spec, rules),)
-GEMMA2 = (Gguf("gemma2", gemma2_spec, rules, gemma2_keys),)
+GEMMA = (Gguf("gemma", gemma_spec, gguf_decoders.after_rules),)
+GEMMA2 = (Gguf("gemma2", gemma2_spec, gguf_decoders.after_rules, gemma2_keys),)
 FAMILIES = ()
 """Their folders, and with them these files, are the families of `gemma`."""

@@ -18,7 +18,7 @@ from cutaway.checkpoints.mixture import (
     read_load_balance,
     write_load_balance,
 )
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import USUAL, table_rules, usual_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
@@ -55,11 +55,6 @@ def _decoder(config: Config, ffn: spec.Gated | spec.MixtureOfExperts) -> spec.De
     head = spec.LanguageHead(tied=False, logit_factor=1 / config.number("logits_scaling", 1.0))
     embedding = spec.TokenEmbedding(factor=config.number("embedding_multiplier", 1.0))
     return decoders.decoder(config, [spec.Block(stages=tuple(stages))] * shape.n_layers, norm, head, embedding)
-
-
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
 
 
 def mixture_rules(record: Stack) -> list[Rule]:
@@ -123,7 +118,7 @@ def gguf_keys(record: Stack) -> dict[str, Any]:
 
 FAMILIES = (
     Family(
-        ("granite",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("granite",), spec.Decoder, to_spec, usual_rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         gguf=(Gguf("granite", gguf_spec, gguf_decoders.paired_rules, gguf_keys),),
     ),
     Family(

@@ -9,9 +9,8 @@ from cutaway.checkpoints import decoders
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
 
 
 def helium_spec(config: Config) -> spec.Decoder:
@@ -35,11 +34,6 @@ def _to_spec(config: Config, base: float, bias: decoders.Biases, ffn_bias: bool,
     return decoders.decoder(config, [block] * shape.n_layers, norm, spec.LanguageHead(tied=tied))
 
 
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
-
-
 def helium_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, ffn = first_parts(record)
@@ -56,7 +50,8 @@ def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     return decoders.write_decoder(record, model_type, stem) | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
 
 
+LEFT = ("*rotary_emb.inv_freq",)
 FAMILIES = (
-    Family(("helium",), spec.Decoder, helium_spec, rules, helium_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("ernie4_5",), spec.Decoder, ernie_spec, rules, ernie_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("helium",), spec.Decoder, helium_spec, usual_rules, helium_config, LEFT, prefix="model."),
+    Family(("ernie4_5",), spec.Decoder, ernie_spec, usual_rules, ernie_config, LEFT, prefix="model."),
 )

@@ -9,7 +9,7 @@ from cutaway.checkpoints import decoders, gguf_decoders, gguf_mixture
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
 from cutaway.checkpoints.rules import Rule
 
@@ -22,11 +22,6 @@ def to_spec(config: Config) -> spec.Decoder:
     norm = spec.RMSNorm(eps=config.number("rms_norm_eps"))
     block = sequential(attn, decoders.read_gated(config, bias=config.flag("mlp_bias", False)), norm)
     return decoders.decoder(config, [block] * shape.n_layers, norm)
-
-
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
 
 
 def to_config(record: Stack) -> dict[str, Any]:
@@ -55,7 +50,7 @@ def gguf_rules(record: Stack) -> list[Rule]:
 
 FAMILIES = (
     Family(
-        ("llama",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("llama",), spec.Decoder, to_spec, usual_rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"is_llama_config": "bookkeeping"},
         gguf=(Gguf("llama", gguf_spec, gguf_rules, gguf_mixture.mixture_keys),),
     ),

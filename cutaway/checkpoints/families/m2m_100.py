@@ -18,7 +18,7 @@ def positions(config: Config) -> spec.Sinusoidal:
     return spec.Sinusoidal(layout="halves", frequencies="closed", offset=pad + 1, counted=counted)
 
 
-STYLE = Style("M2M100", pre_norm=True, positions=positions, logits_bias=False)
+STYLE = Style("m2m_100", "M2M100", pre_norm=True, positions=positions, logits_bias=False)
 
 
 def to_spec(config: Config) -> spec.EncoderDecoder:
@@ -28,8 +28,7 @@ def to_spec(config: Config) -> spec.EncoderDecoder:
 
 def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
-    out = write(record, "m2m_100", STYLE)
-    assert isinstance(record, spec.EncoderDecoder)
+    out = write(record, STYLE)
     places = record.encoder.embedding.positions
     if not isinstance(places, spec.Sinusoidal) or not isinstance(places.counted, spec.FromIds):
         raise CheckpointError("a model whose positions are not counted from the ids does not fit this family")

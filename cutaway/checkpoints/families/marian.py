@@ -17,7 +17,7 @@ def positions(config: Config) -> spec.Sinusoidal | spec.Learned:
     return spec.Sinusoidal(layout="halves", counted=spec.ByColumn())
 
 
-STYLE = Style("Marian", pre_norm=False, positions=positions, writes="MTModel")
+STYLE = Style("marian", "Marian", pre_norm=False, positions=positions, writes="MTModel")
 
 
 def to_spec(config: Config) -> spec.EncoderDecoder:
@@ -27,8 +27,7 @@ def to_spec(config: Config) -> spec.EncoderDecoder:
 
 def to_config(record: spec.EncoderDecoder) -> dict[str, Any]:
     """A spec to config.json."""
-    out = write(record, "marian", STYLE)
-    assert isinstance(record, spec.EncoderDecoder)
+    out = write(record, STYLE)
     shared = record.shared_embedding
     return out | {"share_encoder_decoder_embeddings": shared, "decoder_vocab_size": record.decoder.vocab_size}
 

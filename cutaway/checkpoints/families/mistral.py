@@ -9,9 +9,8 @@ from cutaway.checkpoints import decoders
 from cutaway.checkpoints.blocks import Stack, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
@@ -39,11 +38,6 @@ def mistral_spec(config: Config) -> spec.Decoder:
     return to_spec(config)
 
 
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
-
-
 def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     return _written(record, "mistral", "Mistral") | {"sliding_window": decoders.write_masks(record)["sliding_window"]}
@@ -58,7 +52,8 @@ def _written(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
     return decoders.write_decoder(record, model_type, stem) | {"rms_norm_eps": decoders.eps_of(record.final_norm)}
 
 
+LEFT = ("*rotary_emb.inv_freq",)
 FAMILIES = (
-    Family(("mistral",), spec.Decoder, mistral_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),
-    Family(("ministral",), spec.Decoder, to_spec, rules, ministral_config, ("*rotary_emb.inv_freq",), prefix="model."),
+    Family(("mistral",), spec.Decoder, mistral_spec, usual_rules, to_config, LEFT, prefix="model."),
+    Family(("ministral",), spec.Decoder, to_spec, usual_rules, ministral_config, LEFT, prefix="model."),
 )

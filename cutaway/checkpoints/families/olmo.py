@@ -118,13 +118,8 @@ def gguf_keys(record: Stack) -> dict[str, Any]:
     return gguf_decoders.full_keys(record) | gguf_decoders.write_slides(record, 4)
 
 
-def gguf_rules(record: Stack) -> list[Rule]:
-    """Tensor names in GGUF."""
-    return table_rules(record, gguf_decoders.AFTER)
-
-
 LEFT = ("*rotary_emb.inv_freq",)
-FILES = (Gguf("olmo2", gguf_spec, gguf_rules, gguf_keys),)
+FILES = (Gguf("olmo2", gguf_spec, gguf_decoders.after_rules, gguf_keys),)
 FAMILIES = (
     Family(("olmo",), spec.Decoder, olmo_spec, rules, olmo_config, LEFT, prefix="model."),
     Family(("olmo2",), spec.Decoder, olmo2_spec, rules, olmo2_config, LEFT, prefix="model.", gguf=FILES),

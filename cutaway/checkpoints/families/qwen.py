@@ -9,9 +9,8 @@ from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
@@ -45,11 +44,6 @@ def _masks(config: Config, n_layers: int) -> list[spec.CausalMask | spec.Sliding
     if any(slides) and not windowed:
         raise CheckpointError(f"{config.where}: layer_types has sliding layers, but use_sliding_window is off")
     return decoders.read_masks(config, slides)
-
-
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
 
 
 def qwen2_config(record: Stack) -> dict[str, Any]:
@@ -91,19 +85,14 @@ def qwen3_gguf(config: Config) -> spec.Decoder:
     return _gguf_spec(config, bias=False, normed=True)
 
 
-def gguf_rules(record: Stack) -> list[Rule]:
-    """Tensor names in GGUF."""
-    return table_rules(record, gguf_decoders.GGUF_NAMES)
-
-
 LEFT = ("*rotary_emb.inv_freq",)
 FAMILIES = (
     Family(
-        ("qwen2",), spec.Decoder, qwen2_spec, rules, qwen2_config, LEFT, prefix="model.",
-        gguf=(Gguf("qwen2", qwen2_gguf, gguf_rules),),
+        ("qwen2",), spec.Decoder, qwen2_spec, usual_rules, qwen2_config, LEFT, prefix="model.",
+        gguf=(Gguf("qwen2", qwen2_gguf, gguf_decoders.usual_rules),),
     ),
     Family(
-        ("qwen3",), spec.Decoder, qwen3_spec, rules, qwen3_config, LEFT, prefix="model.",
-        gguf=(Gguf("qwen3", qwen3_gguf, gguf_rules),),
+        ("qwen3",), spec.Decoder, qwen3_spec, usual_rules, qwen3_config, LEFT, prefix="model.",
+        gguf=(Gguf("qwen3", qwen3_gguf, gguf_decoders.usual_rules),),
     ),
 )  # fmt: skip

@@ -9,9 +9,8 @@ from cutaway.checkpoints import decoders
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
 
 
 def to_spec(config: Config) -> spec.Decoder:
@@ -28,11 +27,6 @@ def to_spec(config: Config) -> spec.Decoder:
     return decoders.decoder(config, [block] * shape.n_layers, norm).replace(dropout=dropout)
 
 
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
-
-
 def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, ffn = first_parts(record)
@@ -42,4 +36,5 @@ def to_config(record: Stack) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES = (Family(("seed_oss",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model."),)
+LEFT = ("*rotary_emb.inv_freq",)
+FAMILIES = (Family(("seed_oss",), spec.Decoder, to_spec, usual_rules, to_config, LEFT, prefix="model."),)

@@ -9,9 +9,8 @@ from cutaway.checkpoints import decoders, gguf_decoders
 from cutaway.checkpoints.blocks import Stack, first_parts, sequential
 from cutaway.checkpoints.config import Config
 from cutaway.checkpoints.family import Family, Gguf
-from cutaway.checkpoints.names import USUAL, table_rules
+from cutaway.checkpoints.names import usual_rules
 from cutaway.checkpoints.rope_config import read_rope
-from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError
 
 
@@ -50,11 +49,6 @@ def _rotates(config: Config, n_layers: int) -> list[bool]:
     return [bool(flag) for flag in flags]
 
 
-def rules(record: Stack) -> list[Rule]:
-    """Their tensor names."""
-    return table_rules(record, USUAL)
-
-
 def to_config(record: Stack) -> dict[str, Any]:
     """A spec to config.json."""
     attn, ffn = first_parts(record)
@@ -77,15 +71,10 @@ def gguf_spec(config: Config) -> spec.Decoder:
     return gguf_decoders.decoder(config, blocks, norm)
 
 
-def gguf_rules(record: Stack) -> list[Rule]:
-    """Tensor names in GGUF, where rows of q and k stand in pairs in every layer, rotated or not."""
-    return gguf_decoders.paired_rules(record)
-
-
 FAMILIES = (
     Family(
-        ("smollm3",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
+        ("smollm3",), spec.Decoder, to_spec, usual_rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
         ignored_keys={"max_window_layers": "layer_types says which layers slide"},
-        gguf=(Gguf("smollm3", gguf_spec, gguf_rules),),
+        gguf=(Gguf("smollm3", gguf_spec, gguf_decoders.paired_rules),),
     ),
 )  # fmt: skip

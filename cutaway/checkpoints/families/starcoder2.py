@@ -75,6 +75,6 @@ def gguf_spec(config: Config) -> spec.Decoder:
 FAMILIES = (
     Family(
         ("starcoder2",), spec.Decoder, to_spec, rules, to_config, ("*rotary_emb.inv_freq",), prefix="model.",
-        gguf=(Gguf("starcoder2", gguf_spec, lambda record: table_rules(record, gguf_decoders.GGUF_NAMES)),),
+        gguf=(Gguf("starcoder2", gguf_spec, gguf_decoders.usual_rules),),
     ),
 )  # fmt: skip
