@@ -37,3 +37,11 @@ def test_a_head_may_read_the_last_position_alone(pool):
         mask = torch.tensor([[1, 1, 1, 0]])
         with pytest.raises(InputError, match=f"pool {pool}: a row without"):
             built(row, Given(mask=mask), last=True)
+
+
+def test_of_several_end_tokens_the_last_is_pooled():
+    built = drawn(model(spec.Decoder, spec.Branch(part=heads()), head=spec.VectorHead(pool="eos", eos_id=EOS)))
+    tokens = drawn(model(spec.Decoder, spec.Branch(part=heads())))
+    row = torch.tensor([[EOS, 5, EOS, 7]])
+    with torch.no_grad():
+        assert torch.equal(built(row), tokens(row)[:, 2])

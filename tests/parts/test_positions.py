@@ -40,6 +40,10 @@ def test_lengths_are_those_of_the_rows_so_far():
         with torch.no_grad():
             model(ids[:, first:end], given, cache)
     assert model.begin(ids[:, :2], Given(), cache).lengths.tolist() == [11, 7]
+    unpadded = Cache(model.spec.blocks)
+    with torch.no_grad():
+        model(ids[:, :5], cache=unpadded)
+    assert model.begin(ids[:, 5:], Given(), unpadded).lengths.tolist() == [9, 9]
     owners = torch.tensor([[0, 0, 1], [2, 1, 2]])
     assert model.begin(ids[:, :3], Given(owners=owners), None).lengths.tolist() == [[2, 2, 1], [2, 1, 2]]
 
