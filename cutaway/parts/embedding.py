@@ -15,6 +15,7 @@ from cutaway.errors import InputError
 from cutaway.parts.inputs import check_ids, check_images
 from cutaway.parts.linear import Linear
 from cutaway.parts.norms import normed
+from cutaway.parts.slots import FULL
 from cutaway.parts.step import Step
 from cutaway.tap import tap
 
@@ -152,7 +153,8 @@ def position_vectors(
     assert table is not None
     n_rows = len(table.weight)
     unread = torch.compiler.is_compiling()  # what is traced has no values to look at
-    if unread or (row.numel() and int(row.max()) >= n_rows):
+    end = step.keys[FULL].positions.shape[1] + record.offset  # no token stands further on
+    if unread or (end > n_rows and row.numel() and int(row.max()) >= n_rows):
         row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
         if not unread and (last := int(row.max())) >= n_rows:
             raise InputError(

@@ -182,11 +182,10 @@ def _query(ids: Tensor, given: Given, cache: Cache | None, columns: Tensor) -> t
 
 
 def _check_context(query: Slots, start: int, context_length: int) -> None:
-    if query.plain:
-        longest = start + query.positions.shape[1]
-    elif not query.positions.numel() or torch.compiler.is_compiling():
-        return
-    else:
+    longest = start + query.positions.shape[1]
+    if longest > context_length and not query.plain:  # no row is longer than this; with padding each may be shorter
+        if not query.positions.numel() or torch.compiler.is_compiling():
+            return
         longest = int(torch.where(query.owners >= 0, query.positions, -1).max()) + 1
     if longest > context_length:
         raise InputError(f"ids: {longest} tokens, but the model's context is {context_length}; shorten the text")

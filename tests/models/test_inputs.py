@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutaway import spec
 from cutaway.errors import InputError
@@ -135,6 +136,26 @@ def test_padding_takes_no_room_of_the_context(name, side):
         model(ids, Given(mask=masked(width, 6, side)), cache)
         with pytest.raises(InputError, match="ids: 7 tokens, but the model's context is 6"):
             model(ids[:, :1], cache=cache)
+
+
+class Read(TorchDispatchMode):
+    """Counts the numbers that are read from tensors: each waits for the device."""
+
+    n = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.n += op is torch.ops.aten._local_scalar_dense.default
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_within_the_context_a_step_reads_its_ids_alone(name):
+    model, cache = drawn(TABLES[name]), Cache(TABLES[name].blocks)
+    with torch.no_grad():
+        model(IDS, Given(mask=torch.tensor([[0, 1, 1], [1, 1, 1]])), cache)
+        with Read() as read:
+            model(IDS[:, :1], cache=cache)
+    assert read.n == 2  # the lowest and the highest
 
 
 def test_a_fixed_cache_counts_its_slots_padding_too():
