@@ -98,7 +98,7 @@ def embedded(words: Any, factor: Any = 1.0, places: Any = SINES, at: int = 0) ->
     fill(module, {"tokens.weight": words})
     with torch.no_grad():
         ids = torch.cat([ids.new_zeros(1, at), ids], 1)
-        return module(ids, start(tuple(ids.shape)), None)[0, at:]
+        return module(ids, start(tuple(ids.shape)))[0, at:]
 
 
 def order_lab(inputs: Inputs) -> Tensor:
