@@ -75,8 +75,7 @@ def _norm(norm: Norm) -> dict[str, Any]:
 
 
 def _residual(stage: spec.Stage) -> dict[str, Any]:
-    scale = stage.residual.scale if isinstance(stage.residual, spec.Add) else 1.0
-    return {"residual_scale": scale} if isinstance(scale, float) and scale != 1.0 else {}
+    return {"residual_scale": stage.scale} if isinstance(stage.scale, float) and stage.scale != 1.0 else {}
 
 
 def _part(part: Part, d_model: int) -> dict[str, Any]:

@@ -75,9 +75,8 @@ class Builder:
         norms = {"norm_in": branch.norm_in, "norm_out": branch.norm_out}
         if first:
             norms |= {"norm": stage.norm, "norm_sum": stage.norm_sum}
-        scale = stage.residual.scale if isinstance(stage.residual, spec.Add) else 1.0
         built = {name: build_norm(norm, self.d_model) for name, norm in norms.items()}
-        return attach(self.part(branch.part), scale, self.d_model, **built)
+        return attach(self.part(branch.part), stage.scale, self.d_model, **built)
 
     def part(self, part: object) -> nn.Module:
         """The module of a part, without the norms around it."""

@@ -194,12 +194,11 @@ def _stage(record: spec.Stage, weights: Weights, call: Call, layer: int) -> Stag
 
 
 def _branch(record: spec.Branch, of: spec.Stage, weights: Weights, call: Call, layer: int) -> Branch:
-    scale = of.residual.scale if isinstance(of.residual, spec.Add) else 1.0
     return Branch(
         partial(_part, record.part, weights, call, layer),
         norm(record.norm_in, weights.under("norm_in")),
         norm(record.norm_out, weights.under("norm_out")),
-        weights.need("residual_scale") if isinstance(scale, str) else scale,
+        weights.need("residual_scale") if isinstance(of.scale, str) else of.scale,
     )
 
 

@@ -49,6 +49,11 @@ class Stage(Record):
     norm_sum: Norm = NoNorm()
     residual: Residual = Add()
 
+    @property
+    def scale(self) -> float | Literal["scalar", "channel"]:
+        """What each update is multiplied by: a number, or the shape of a learned scale."""
+        return self.residual.scale if isinstance(self.residual, Add) else 1.0
+
 
 class Block(Record):
     """One layer of the model."""

@@ -13,7 +13,6 @@ from cutaway.spec.head import ClassHead, HeadTransform, Transform, VectorHead, h
 from cutaway.spec.model import EncoderDecoder, Model, last_stack, stacks
 from cutaway.spec.norms import LayerNorm, RMSNorm
 from cutaway.spec.positions import Learned, T5Buckets
-from cutaway.spec.residual import Add
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -152,8 +151,7 @@ def _mixture(part: MixtureOfExperts, d_model: int) -> Shapes:
 
 
 def _residual_scale(stage: Stage, d_model: int) -> Shapes:
-    scale = stage.residual.scale if isinstance(stage.residual, Add) else 1.0
-    return {"residual_scale": (1 if scale == "scalar" else d_model,)} if isinstance(scale, str) else {}
+    return {"residual_scale": (1 if stage.scale == "scalar" else d_model,)} if isinstance(stage.scale, str) else {}
 
 
 def _patches(record: PatchEmbedding, d_model: int) -> Shapes:

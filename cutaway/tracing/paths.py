@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.models import Transformer
+from cutaway.parts.latent_attention import Latent
 from cutaway.tap import listening
 from cutaway.tracing.patching import Place, Question, Runs, Sweep, chunks
 from cutaway.tracing.prompt import Prompt
@@ -111,7 +112,7 @@ def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, se
         with listening(model, senders.give, senders.outputs):
             return question.of(model, batch)
     block = f"{senders.prefix}blocks.{to.layer}"
-    tap = f"{block}.resid_pre" if to.head is None else f"{block}.attn.{to.side}"
+    tap = f"{block}.resid_pre" if to.head is None else f"{block}.attn.{_read(model, to)}"
     with listening(model, senders.give, senders.outputs), record(model, tap) as reached:
         batch.run(model, last=True)
     index = slice(None) if to.head is None else _head(reached[tap], senders.runs.corrupted[f"{block}.attn.z"], to)
@@ -123,6 +124,13 @@ def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, se
 
     with listening(model, receive, tap):
         return question.of(model, batch)
+
+
+def _read(model: Transformer, to: Receiver) -> str:
+    """The tap of the receiver's q, k or v; latent attention rebuilds its keys, and has them only whole."""
+    assert to.layer is not None
+    attn = dict(stack_of(model)[0].blocks[to.layer].named_children()).get("attn")
+    return "k_rot" if to.side == "k" and isinstance(attn, Latent) else to.side
 
 
 def _head(received: Tensor, outputs: Tensor, to: Receiver) -> int:

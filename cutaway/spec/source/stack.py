@@ -70,9 +70,8 @@ class Stack:
                 if index == 0:
                     around |= {"norm": stage.norm, "norm_sum": stage.norm_sum}
                 attributes = norms(self.file, self.d_model, **around)
-                scale = stage.residual.scale if isinstance(stage.residual, Add) else 1.0
-                if isinstance(scale, str):
-                    width = 1 if scale == "scalar" else self.d_model
+                if isinstance(stage.scale, str):
+                    width = 1 if stage.scale == "scalar" else self.d_model
                     attributes += [f"self.residual_scale = nn.Parameter(torch.ones({width}))"]
                 out[branch.name] = self._part(branch, attributes, lends)
         return out
@@ -133,11 +132,10 @@ def _around(branch: Branch, part: Part, stage: Stage, dropout: float) -> list[st
     steps = [] if isinstance(branch.norm_in, NoNorm) else [f"{name}.norm_in({{}})"]
     steps += [part.call(name, "{}")]
     steps += [] if isinstance(branch.norm_out, NoNorm) else [f"{name}.norm_out({{}})"]
-    scale = stage.residual.scale if isinstance(stage.residual, Add) else 1.0
-    if isinstance(scale, str):
+    if isinstance(stage.scale, str):
         steps += [f"{name}.residual_scale * {{}}"]
-    elif scale != 1.0:
-        steps += [f"{number(scale)} * {{}}"]
+    elif stage.scale != 1.0:
+        steps += [f"{number(stage.scale)} * {{}}"]
     return steps + ([f"F.dropout({{}}, {number(dropout)}, self.training)"] if dropout else [])
 
 
