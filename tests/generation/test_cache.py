@@ -43,6 +43,15 @@ def test_a_ring_holds_its_window_alone():
     assert ring.layers[0].keys.shape[2] == 4
 
 
+def test_a_ring_writes_each_slot_once_a_step():
+    """Two tokens for one slot are written in no fixed order on every device."""
+    model = drawn(plain(mask=spec.SlidingMask(window=4)))
+    cache = Cache(model.spec.blocks, "ring")
+    read(model, cache, 9)
+    row, column, slot = cache.turns[4]
+    assert column.tolist() == 2 * [5, 6, 7, 8] and len(set(zip(row.tolist(), slot.tolist(), strict=True))) == 8
+
+
 def test_a_ring_that_is_not_full_counts_what_it_holds():
     model = drawn(plain(mask=spec.SlidingMask(window=6)))
     ring, growing = Cache(model.spec.blocks, "ring"), Cache(model.spec.blocks)

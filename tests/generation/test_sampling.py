@@ -212,6 +212,14 @@ def test_trap_43_repetition_penalty_once_a_distinct_id_and_the_prompt_counts():
     assert len({3, 1, 4, *never[0]}) == 23 and len(set(never[1]) - {5}) == 20
 
 
+def test_what_a_row_has_seen_stays_with_it_when_others_end():
+    logits = torch.tensor([[3.0, 2.0, 1.0]] * 2)
+    sampler = Sampler(spec.Generation(presence_penalty=5.0), [[0], [1]], [], logits)
+    assert sampler.choose(logits).tolist() == [1, 0]
+    sampler.keep([1])
+    assert sampler.choose(logits[:1]).tolist() == [0]
+
+
 @pytest.mark.parametrize(
     ("ids", "n", "banned"),
     [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,21 @@ def test_the_table_of_removed_parts_is_what_the_lab_measures() -> None:
         for seed, value in enumerate(stated[name]):
             measured = run("small-gpt", {"without": without, "seed": seed})["held_out_loss"]
             assert measured == pytest.approx(value, abs=0.006), (name, seed)
+
+
+def test_the_code_of_the_chapters_is_python_and_gives_what_stands_below_it() -> None:
+    told = 0
+    for code in re.findall(r"```python\n(.*?)```", "".join(CHAPTERS.values()), re.S):
+        body = ast.parse(code).body
+        if not any(isinstance(each, ast.Expr) for each in body):
+            continue  # a sketch of a model: nothing is said of what it gives
+        names: dict[str, Any] = {"np": np}
+        for each in body:
+            source = ast.get_source_segment(code, each)
+            if isinstance(each, ast.Expr):
+                below = code.splitlines()[each.end_lineno]
+                assert below.startswith(f"# {eval(source, names)!r}"), code
+                told += 1
+            else:
+                exec(source, names)
+    assert told >= 2
