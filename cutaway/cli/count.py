@@ -22,9 +22,9 @@ def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) ->
     """What a model of this spec costs at a context of `tokens`, equal layers told once, and how fast it is here."""
     cost = spec.count(record, tokens=tokens)
     tokens = cost.tokens
-    speed = measured(record, cost) if measure else {}
+    speed = measured(record, cost) if measure else None
     if as_json:
-        print_json(dataclasses.asdict(cost) | ({"speed": speed} if measure else {}))
+        print_json(dataclasses.asdict(cost) | ({} if speed is None else {"speed": dataclasses.asdict(speed)}))
         return
     for prefix in spec.stacks(record):
         if prefix:
@@ -36,11 +36,24 @@ def show_count(record: spec.Model, tokens: int, measure: bool, as_json: bool) ->
         console.print()
     print_filled(f"float32, one row of {counted(tokens)} tokens; where layers are alike, each alone.", style="dim")
     print_filled("kept: activations that the backward pass needs; forward, backward: FLOP a token.", style="dim")
-    if speed:
+    if speed is not None:
         _print_speed(speed, cost)
 
 
-def measured(record: spec.Model, cost: Count) -> dict[str, float | None]:
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """This machine's limits (bytes and FLOP a second), and tokens a second, where there are any, beside them."""
+
+    threads: int
+    bandwidth: float
+    flop_rate: float
+    writing_predicted: float | None
+    writing_measured: float | None
+    reading_predicted: float | None
+    reading_measured: float | None
+
+
+def measured(record: spec.Model, cost: Count) -> Speed:
     """Tokens a second, predicted from the machine's limits and measured, by a model whose weights mean nothing."""
     from cutaway.bench.machine import measure_machine
     from cutaway.bench.speed import measure_speed
@@ -59,33 +72,27 @@ def measured(record: spec.Model, cost: Count) -> dict[str, float | None]:
     machine = measure_machine()
     speed = measure_speed(build(record, seed=0).eval(), cost.tokens)
     writing = spec.predicted_tokens_per_s(cost, machine.bandwidth, machine.flop_rate) if cost.decode_flops else None
-    return {
-        "threads": machine.threads,
-        "bandwidth": machine.bandwidth,
-        "flop_rate": machine.flop_rate,
-        "writing_predicted": writing,
-        "writing_measured": speed.writing,
-        "reading_predicted": spec.predicted_reading_per_s(cost, machine.flop_rate),
-        "reading_measured": speed.reading,
-    }
+    reading = spec.predicted_reading_per_s(cost, machine.flop_rate)
+    return Speed(machine.threads, machine.bandwidth, machine.flop_rate, writing, speed.writing, reading, speed.reading)
 
 
 def _length(context: int | str) -> float:
     return math.inf if isinstance(context, str) else context
 
 
-def _print_speed(speed: dict[str, float | None], cost: Count) -> None:
+def _print_speed(speed: Speed, cost: Count) -> None:
     """Predicted beside measured."""
     console.print()
     print_filled(
-        f"This machine, {speed['threads']} thread{'s' if speed['threads'] != 1 else ''}: reads "
-        f"{scaled(speed['bandwidth'], 'B')}/s, multiplies {scaled(speed['flop_rate'], 'FLOP')}/s (float32)"
+        f"This machine, {speed.threads} thread{'s' if speed.threads != 1 else ''}: reads "
+        f"{scaled(speed.bandwidth, 'B')}/s, multiplies {scaled(speed.flop_rate, 'FLOP')}/s (float32)"
     )
     rows = []
-    for what in ("writing", "reading"):
-        predicted, found = speed[f"{what}_predicted"], speed[f"{what}_measured"]
+    for where, predicted, found in (
+        (f"writing after {cost.tokens:,} tokens", speed.writing_predicted, speed.writing_measured),
+        (f"reading {cost.tokens:,} tokens", speed.reading_predicted, speed.reading_measured),
+    ):
         if predicted is not None and found is not None:
-            where = f"{what} after {cost.tokens:,} tokens" if what == "writing" else f"{what} {cost.tokens:,} tokens"
             rows.append((where, f"{predicted:,.1f}", f"{found:,.1f}", f"{100 * found / predicted:.0f}%"))
     print_table(("tokens a second", "predicted", "measured", "of it"), rows)
 

@@ -66,7 +66,7 @@ def tokens_of(text: str, loaded: Loaded, file: str) -> list[int]:
 
 def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:
     """The loss of a text in nats, how many tokens that is over, and the width of the windows that it is read in."""
-    limit = loaded.spec.context_length
+    limit = spec.first_stack(loaded.spec).context_length
     width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
     masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
     for start in range(0, len(ids), width):

@@ -40,10 +40,11 @@ def fetch_known(name: str) -> Path:
 
 def load_model(name: str, dtype: torch.dtype | None = None) -> Loaded:
     """The model of a name, ready to run, in float32 or another type."""
+    import torch
+
     from cutaway.loaded import load
 
-    options = {} if dtype is None else {"dtype": dtype}
-    return load(name if name in spec.names() else fetch(name), **options)
+    return load(name if name in spec.names() else fetch(name), torch.float32 if dtype is None else dtype)
 
 
 def spec_of(name: str, sets: dict[str, str]) -> spec.Model:

@@ -110,7 +110,7 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
     written = "".join(request.writing.stream(loaded, ids))
     assert loaded.last is not None
     row, timing = loaded.last.rows[0], loaded.last.timing
-    result = {
+    result: dict[str, Any] = {
         "model": loaded.spec.name or request.model,
         "prompt": request.text,
         "prompt_ids": ids,

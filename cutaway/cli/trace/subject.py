@@ -65,7 +65,7 @@ class Subject:
         if record.generation.start_id == "none":
             raise InputError(f"{self.name}: its spec names no id that the decoder begins with (generation.start_id)")
         target = self._target(numbers, written)
-        return Prompt(torch.tensor([[int(record.generation.start_id), *target]]), ids, self.word)
+        return Prompt(torch.tensor([[record.generation.start_id, *target]]), ids, self.word)
 
     def _target(self, source: list[int], written: int) -> list[int]:
         from cutaway.generation import generate
