@@ -48,18 +48,23 @@ def attention(model: Transformer, prompt: Prompt, layer: int = 0, head: int = 0,
     title = (
         f"Layer {layer}, head {head}" + {"self": "", "cross": ", cross-attention", "encoder": " of the encoder"}[where]
     )
+    queries, keys = (named or tuple(map(str, range(n))) for named, n in zip((queries, keys), weights[head].shape))
     return Grid(title, queries, keys, weights[head].float(), ("token", "looks at"), tops=True)
 
 
 def patterns(model: Transformer, prompt: Prompt, where: Where = "self") -> Float[Tensor, "L B N T S"]:
-    """The weights of every head of a stack; raises InputError where layers differ in heads."""
-    _, prefix, part = stack_where(model, where)
+    """The weights of every head of a stack; NaN where a layer has fewer heads than another, or none."""
+    stack, prefix, part = stack_where(model, where)
     with torch.no_grad(), record(model, f"{prefix}blocks.*.{part}.pattern") as run:
         prompt.run(model)
-    found = [run[name] for name in run.names]
-    if len({x.shape for x in found}) != 1:
-        raise InputError("heads: the layers have unequal numbers of heads; read `blocks.*.attn.pattern` by `record`")
-    return torch.stack(found).float()
+    found = {name: run[name].float() for name in run.names}
+    rows, _, queries, keys = next(iter(found.values())).shape
+    most = max(x.shape[1] for x in found.values())
+    out = torch.full((len(stack.blocks), rows, most, queries, keys), torch.nan)
+    for layer in range(len(out)):
+        if (x := found.get(f"{prefix}blocks.{layer}.{part}.pattern")) is not None:
+            out[layer, :, : x.shape[1]] = x
+    return out
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,9 @@ class HeadScores:
 
     def top(self, kind: str, n: int = 10) -> list[tuple[int, int]]:
         """The n heads (layer, head) that score highest, highest first."""
-        flat = self.scores[kind].flatten()
-        width = self.scores[kind].shape[1]
-        return [divmod(int(i), width) for i in flat.argsort(descending=True, stable=True)[:n]]
+        scores = self.scores[kind]
+        order = scores.nan_to_num(-1.0).flatten().argsort(descending=True, stable=True)
+        return [divmod(int(i), scores.shape[1]) for i in order[: min(n, int((~scores.isnan()).sum()))]]
 
     def table(self, n: int = 5) -> Table:
         """The n strongest heads of each kind; its picture is that of all heads."""
@@ -98,6 +103,10 @@ def head_scores(model: Transformer, n_tokens: int = 48, n_rows: int = 4, seed: i
     (Olsson et al. 2022, arXiv:2209.11895.)
     """
     side, _ = stack_of(model)
+    if not side.vocab_size:
+        raise InputError(
+            "heads: the model reads images, and no tokens that could be said twice; ask of one `attention`"
+        )
     longest = side.context_length
     n = n_tokens if longest == "unlimited" else min(n_tokens, longest // 2)
     if n < 2:
@@ -128,9 +137,12 @@ def entropy(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
 def rollout(weights: Float[Tensor, "L B N T S"]) -> Float[Tensor, "B T S"]:
     """Product over layers of (mean over heads + I) / 2: how much of each input token reaches each output.
 
+    A layer without heads (NaN) passes all on.
     (Abnar and Zuidema 2020, arXiv:2005.00928.)
     """
-    each = (weights.mean(2) + torch.eye(weights.shape[-1])) / 2
+    straight = torch.eye(weights.shape[-1])
+    means = weights.nanmean(2)
+    each = (torch.where(means.isnan(), straight, means) + straight) / 2
     whole = each[0]
     for layer in each[1:]:
         whole = layer @ whole

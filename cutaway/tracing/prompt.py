@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
@@ -19,17 +19,17 @@ from cutaway.parts.step import Given
 class Prompt:
     """`ids` [B T] of the stack that the head reads, `source` [B S] of the encoder where there are two stacks.
 
-    `name`: the text of an id.
+    Of a model of images, `ids` are images [B C H W]. `name`: the text of an id.
     """
 
-    ids: Int[Tensor, "B T"]
+    ids: Int[Tensor, "B T"] | Float[Tensor, "B C H W"]
     source: Int[Tensor, "B S"] | None = None
     name: Callable[[int], str] = "<{}>".format
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The tokens of the first row, as texts in quotes, so that spaces show."""
-        return tuple(repr(self.name(i)) for i in self.ids[0].tolist())
+        """The tokens of the first row, as texts in quotes, so that spaces show; those of an image have no names."""
+        return () if self.ids.is_floating_point() else tuple(repr(self.name(i)) for i in self.ids[0].tolist())
 
     @property
     def source_words(self) -> tuple[str, ...]:

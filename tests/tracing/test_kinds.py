@@ -21,7 +21,7 @@ from cutaway.tracing.paths import Receiver, path_sweep
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from cutaway.tracing.tuned import tune
-from tests.conformance.models import drawn
+from tests.conformance.models import drawn, images_for
 from tests.tracing.test_knock_out import mixture
 
 A, B, SOURCE = torch.tensor([[5, 3, 9, 1, 7]]), torch.tensor([[5, 8, 9, 2, 7]]), torch.tensor([[4, 8, 15]])
@@ -127,6 +127,35 @@ EXPLAINED = {
     "rounding": lambda a: errors(a.model, a.clean).whole["float32"],
     "ranges": Asked.ranges,
 }
+
+
+def test_layers_may_differ_in_heads_and_lack_them():
+    ffn = spec.Gated(d_ff=12)
+    parts = spec.NoAttention(), spec.MultiHead(n_heads=4), spec.MultiHead(n_heads=2, head_dim=8)
+    model = drawn(decoder(*(block(part, ffn) for part in parts))).requires_grad_(False)
+    weights = patterns(model, Prompt(A))
+    assert weights.isnan()[:, 0, :, 0, 0].tolist() == [[True] * 4, [False] * 4, [False, False, True, True]]
+    assert torch.equal(weights[2, 0, 1], attention(model, Prompt(A), 2, 1).values)
+    torch.testing.assert_close(rollout(weights), rollout(weights[1:]))
+    torch.testing.assert_close(rollout(weights).sum(-1), torch.ones(1, 5))
+    scores = head_scores(model, n_tokens=4, n_rows=1)
+    assert len(scores.top("first")) == 6 and {head[0] for head in scores.top("first")} == {1, 2}
+    assert str(scores.table().grids[0]).count("\n") > 3
+
+
+def test_an_image_has_attention_whose_tokens_are_numbered():
+    patches = spec.PatchEmbedding(
+        n_channels=3, image_height=8, image_width=8, patch_height=4, patch_width=4, class_token=True
+    )
+    layers = (block(spec.MultiHead(n_heads=4, mask=spec.FullMask()), spec.Gated(d_ff=12)),)
+    record_ = spec.ImageEncoder(d_model=16, embedding=patches, layers=layers, head=spec.ClassHead(n_classes=3))
+    model = drawn(record_).requires_grad_(False)
+    image = Prompt(images_for(patches, 0, 1))
+    grid = attention(model, image)
+    assert grid.rows == grid.columns == ("0", "1", "2", "3", "4") and "looks at" in str(grid)
+    torch.testing.assert_close(rollout(patterns(model, image)).sum(-1), torch.ones(1, 5))
+    with pytest.raises(InputError, match="reads images"):
+        head_scores(model)
 
 
 @pytest.fixture(scope="module", params=RECORDS)
