@@ -159,7 +159,6 @@ def write_decoder(record: Stack, model_type: str, stem: str) -> dict[str, Any]:
         "head_dim": n.head_dim, "intermediate_size": ffn.d_ff, "hidden_act": THEIRS.get(ffn.activation),
         "vocab_size": record.vocab_size,
         "max_position_embeddings": length,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
         "attention_dropout": record.dropout.attention, "rope_parameters": write_rope(rope, n.head_dim),
     }  # fmt: skip
 

@@ -56,11 +56,12 @@ def write_head(head: Head, stem: str) -> dict[str, Any]:
     """The class, and the keys of a classifier."""
     match head:
         case spec.MaskedHead():
-            return {"architectures": [f"{stem}ForMaskedLM"]}
+            return {"architectures": [f"{stem}ForMaskedLM"], "tie_word_embeddings": head.tied}
         case spec.ClassHead():
             kind = "Token" if head.pool == "none" else "Sequence"
-            return {"architectures": [f"{stem}For{kind}Classification"], **write_classes(head)}
-    return {"architectures": [f"{stem}Model"]}
+            name = f"{stem}For{kind}Classification"
+            return {"architectures": [name], "tie_word_embeddings": True, **write_classes(head)}
+    return {"architectures": [f"{stem}Model"], "tie_word_embeddings": True}
 
 
 def token_rules(head: spec.MaskedHead, theirs: str) -> list[Rule]:

@@ -45,10 +45,11 @@ def write_head(head: Head, stem: str, language: str = LANGUAGE[0]) -> dict[str, 
     """The keys of config.json for a head, for the classes that begin with `stem`."""
     match head:
         case spec.LanguageHead():
-            return {"architectures": [stem + language]}
+            return {"architectures": [stem + language], "tie_word_embeddings": head.tied}
         case spec.ClassHead():
-            return {"architectures": [stem + (TOKEN if head.pool == "none" else SEQUENCE)], **write_classes(head)}
-    return {"architectures": [stem + BARE]}
+            name = stem + (TOKEN if head.pool == "none" else SEQUENCE)
+            return {"architectures": [name], "tie_word_embeddings": False, **write_classes(head)}
+    return {"architectures": [stem + BARE], "tie_word_embeddings": False}
 
 
 def classifier(head: Head, rows: str = "score", tokens: str = "classifier") -> dict[str, str]:

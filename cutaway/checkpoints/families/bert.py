@@ -35,7 +35,8 @@ CLASSES = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification"
 def to_spec(config: Config) -> spec.Encoder:
     """config.json to a spec."""
     places = spec.Learned(n_positions=config.integer("max_position_embeddings"), counted=spec.ByColumn())
-    return encoder(config, places, read_head(config), embedding(config))
+    head = read_head(config, "Bert", CLASSES, activation(config))
+    return encoder(config, places, head, embedding(config))
 
 
 def embedding(config: Config) -> spec.TokenEmbedding:
@@ -69,10 +70,11 @@ def norm(config: Config) -> spec.LayerNorm:
     return spec.LayerNorm(eps=config.number("layer_norm_eps", 1e-12))
 
 
-def read_head(config: Config) -> Head:
-    match task(config, "Bert", CLASSES):
+def read_head(config: Config, stem: str, known: tuple[str, ...], masked: Activation) -> Head:
+    """The head of a class among `known`; `masked` is the activation before the logits of masked tokens."""
+    match task(config, stem, known):
         case "ForMaskedLM" | "ForPreTraining":
-            transform = spec.Transform(activation=activation(config), norm=norm(config))
+            transform = spec.Transform(activation=masked, norm=norm(config))
             return spec.MaskedHead(tied=config.flag("tie_word_embeddings", True), transform=transform)
         case "ForSequenceClassification":
             return spec.ClassHead(**classes(config), transform=POOLER)
@@ -123,13 +125,12 @@ def to_config(record: spec.Encoder) -> dict[str, Any]:
 def write_encoder(record: spec.Encoder) -> dict[str, Any]:
     """The usual keys for an encoder."""
     attn, ffn = first_parts(record)
-    norm, head = record.embedding.norm, record.head
+    norm = record.embedding.norm
     return {
         "hidden_size": record.d_model, "num_hidden_layers": len(record.blocks), "num_attention_heads": attn.n_heads,
         "intermediate_size": ffn.d_ff, "hidden_act": THEIRS.get(ffn.activation), "vocab_size": record.vocab_size,
         "max_position_embeddings": n_positions(record), "type_vocab_size": record.embedding.n_token_types,
         "layer_norm_eps": norm.eps if isinstance(norm, spec.LayerNorm) else None,
-        "tie_word_embeddings": not isinstance(head, spec.MaskedHead) or head.tied,
         "hidden_dropout_prob": record.dropout.embedding, "attention_probs_dropout_prob": record.dropout.attention,
     }  # fmt: skip
 

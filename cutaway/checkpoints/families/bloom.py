@@ -86,7 +86,6 @@ def to_config(record: Stack) -> dict[str, Any]:
         "layer_norm_epsilon": eps_of(record.final_norm),
         "apply_residual_connection_post_layernorm": isinstance(residual, spec.Add) and residual.skip == "normed",
         "hidden_dropout": record.dropout.residual, "attention_dropout": record.dropout.attention,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
     }  # fmt: skip
 
 

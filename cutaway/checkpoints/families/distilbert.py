@@ -90,7 +90,6 @@ def to_config(record: spec.Encoder) -> dict[str, Any]:
         "activation": THEIRS.get(ffn.activation), "vocab_size": record.vocab_size,
         "max_position_embeddings": n_positions(record), "dropout": record.dropout.embedding,
         "attention_dropout": record.dropout.attention,
-        "tie_word_embeddings": not isinstance(head, spec.MaskedHead) or head.tied,
     }  # fmt: skip
 
 

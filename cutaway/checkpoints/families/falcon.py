@@ -113,7 +113,6 @@ def to_config(record: Stack) -> dict[str, Any]:
         "ffn_hidden_size": ffn.d_ff, "activation": THEIRS.get(ffn.activation), "vocab_size": record.vocab_size,
         "layer_norm_epsilon": decoders.eps_of(record.final_norm), "max_position_embeddings": record.context_length,
         "hidden_dropout": record.dropout.residual, "attention_dropout": record.dropout.attention,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
     } | rope  # fmt: skip
 
 

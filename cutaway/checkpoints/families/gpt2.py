@@ -84,7 +84,6 @@ def write(record: Stack, model_type: str, stem: str, language: str) -> dict[str,
         "n_inner": ffn.d_ff, "activation_function": THEIRS.get(ffn.activation), "vocab_size": record.vocab_size,
         "layer_norm_epsilon": eps_of(record.final_norm), "embd_pdrop": record.dropout.embedding,
         "attn_pdrop": record.dropout.attention, "resid_pdrop": record.dropout.residual,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
     }  # fmt: skip
 
 

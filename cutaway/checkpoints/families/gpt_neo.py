@@ -84,7 +84,6 @@ def to_config(record: Stack) -> dict[str, Any]:
         "max_position_embeddings": record.context_length, "vocab_size": record.vocab_size,
         "embed_dropout": record.dropout.embedding, "attention_dropout": record.dropout.attention,
         "resid_dropout": record.dropout.residual,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
     }  # fmt: skip
 
 

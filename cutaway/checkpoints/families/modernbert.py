@@ -125,7 +125,6 @@ def to_config(record: spec.Encoder) -> dict[str, Any]:
             kind: write_rope(ropes.get(kind, spec.RoPE(base=base)), 1) for kind, base in BASES.items()
         },
         "decoder_bias": not isinstance(head, spec.MaskedHead) or head.bias,
-        "tie_word_embeddings": not isinstance(head, spec.MaskedHead) or head.tied,
         "classifier_activation": THEIRS.get(transform.activation), "classifier_bias": transform.bias,
         "classifier_pooling": "mean" if isinstance(head, spec.ClassHead) and head.pool == "mean" else "cls",
         "embedding_dropout": record.dropout.embedding, "attention_dropout": record.dropout.attention,

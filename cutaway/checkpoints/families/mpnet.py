@@ -26,7 +26,8 @@ def to_spec(config: Config) -> spec.Encoder:
         counted=spec.FromIds(pad_id=PAD),
     )  # fmt: skip
     config.expect("relative_attention_num_buckets", BUCKETS.n_buckets)
-    return bert.encoder(config, places, roberta.read_head(config, "MPNet"), spec.TokenEmbedding(), BUCKETS)
+    head = bert.read_head(config, "MPNet", roberta.CLASSES, "gelu")
+    return bert.encoder(config, places, head, spec.TokenEmbedding(), BUCKETS)
 
 
 STACK = bert.STACK | {

@@ -86,7 +86,6 @@ def to_config(record: Stack) -> dict[str, Any]:
         "model_type": "mpt", **write_head(record.head, "Mpt"), "d_model": record.d_model, "n_heads": attn.n_heads,
         "n_layers": len(record.blocks), "max_seq_len": record.context_length, "vocab_size": record.vocab_size,
         "layer_norm_epsilon": eps_of(record.final_norm), "no_bias": True, "expansion_ratio": 4,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
         "attn_config": {
             "alibi": True, "alibi_bias_max": MAX_BIAS, "clip_qkv": None if attn.clip == "none" else attn.clip,
             "softmax_scale": None if attn.scale == "auto" else attn.scale,

@@ -93,7 +93,6 @@ def to_config(record: Stack) -> dict[str, Any]:
         "_remove_final_layer_norm": pre_norm and isinstance(record.final_norm, spec.NoNorm),
         "word_embed_proj_dim": record.d_model if width == "d_model" else width,
         "dropout": record.dropout.residual, "attention_dropout": record.dropout.attention,
-        "tie_word_embeddings": isinstance(record.head, spec.LanguageHead) and record.head.tied,
     }  # fmt: skip
 
 

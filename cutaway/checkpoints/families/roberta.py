@@ -6,13 +6,12 @@ from typing import Any
 
 from cutaway import spec
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.encoders import IGNORED, class_rules, first_names, task, token_rules, write_head
+from cutaway.checkpoints.encoders import IGNORED, class_rules, first_names, token_rules, write_head
 from cutaway.checkpoints.families import bert
 from cutaway.checkpoints.family import Family
-from cutaway.checkpoints.heads import classes, prefix
+from cutaway.checkpoints.heads import prefix
 from cutaway.checkpoints.rules import Rule, renames
 from cutaway.errors import CheckpointError
-from cutaway.spec.head import Head
 
 STEMS = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 CLASSES = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -26,21 +25,8 @@ def to_spec(config: Config) -> spec.Encoder:
         offset=pad + 1,
         counted=spec.FromIds(pad_id=pad),
     )
-    head = read_head(config, STEMS[config.take("model_type")])
+    head = bert.read_head(config, STEMS[config.take("model_type")], CLASSES, "gelu")
     return bert.encoder(config, places, head, bert.embedding(config))
-
-
-def read_head(config: Config, stem: str) -> Head:
-    match task(config, stem, CLASSES):
-        case "ForMaskedLM":
-            transform = spec.Transform(activation="gelu", norm=bert.norm(config))
-            return spec.MaskedHead(tied=config.flag("tie_word_embeddings", True), transform=transform)
-        case "ForSequenceClassification":
-            return spec.ClassHead(**classes(config), transform=bert.POOLER)
-        case "ForTokenClassification" | "ForQuestionAnswering":
-            return spec.ClassHead(**classes(config), pool="none")
-    there = config.holds("*pooler.dense.weight", True)
-    return spec.VectorHead(pooler=bert.POOLER if there else spec.NoTransform())
 
 
 def rules(record: spec.Encoder) -> list[Rule]:
