@@ -11,21 +11,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from threading import RLock, get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_dynamo_compiling
 
 from cutaway.errors import InputError
 
 Hear = Callable[[str, Tensor], Tensor | None]
+Out = TypeVar("Out")
 
 _listening = False
-"""All that compiled code asks, and it holds no taps. It may ask between the stance and this: then it is compiled once
-more, the same, and never again."""
 _innermost: _Listener | None = None
 _lock = RLock()
+_outputs: tuple[dict[tuple[nn.Module, str], str], dict[str, Tensor]] | None = None
+"""Names of the taps that are outputs of the code which is being compiled, and their tensors. That code sets it as it is
+traced, and back: while code runs it is None."""
 
 
 def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     ...     part(torch.tensor([1.0, 2.0]))
     tensor([4., 6.])
     """
-    if not _listening or is_dynamo_compiling():
+    if not _listening:
         return value
     listener = _innermost  # read once: another thread may end its listening at any moment
     if listener is None:
@@ -62,7 +63,7 @@ def wanted(module: nn.Module, *names: str) -> bool:
     ...     cutaway.wanted(attention, "scores", "pattern"), cutaway.wanted(attention, "pattern")
     (True, False)
     """
-    if not _listening or is_dynamo_compiling():
+    if not _listening:
         return False
     listener = _innermost
     if listener is None:
@@ -76,6 +77,35 @@ def heard() -> bool:
     return _listening
 
 
+def _tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
+    if _outputs is not None and (module, name) in _outputs[0]:
+        _outputs[1][_outputs[0][module, name]] = value
+    return value
+
+
+def _wanted(module: nn.Module, *names: str) -> bool:
+    return _outputs is not None and any((module, name) in _outputs[0] for name in names)
+
+
+def _heard() -> bool:
+    return _outputs is not None
+
+
+for function, compiled in ((tap, _tap), (wanted, _wanted), (heard, _heard)):
+    # What torch.compile traces in a function's place, as in that of a scripted one. It never asks who listens, so code
+    # that a thread enters at the moment when a listening begins is neither compiled again nor left without a graph.
+    function.__dict__["_torchdynamo_inline"] = compiled
+
+
+def with_taps(run: Callable[[], Out], names: dict[tuple[nn.Module, str], str]) -> tuple[Out, dict[str, Tensor]]:
+    """`run()` and the tensors of its taps that have a name: for code that is being compiled, which they are part of."""
+    global _outputs
+    _outputs = names, {}
+    out, taken = run(), _outputs[1]
+    _outputs = None
+    return out, taken
+
+
 @contextmanager
 def listening(model: nn.Module, hear: Hear, *patterns: str) -> Iterator[None]:
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
@@ -84,8 +114,7 @@ def listening(model: nn.Module, hear: Hear, *patterns: str) -> Iterator[None]:
     paths are kept wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners
     stack: an inner one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards
     are not heard; nor are those that `hear` runs itself. Compiled code steps aside for eager code meanwhile and is
-    used again afterwards, without recompiling (but that a thread which entered it at the moment when a listening began
-    may compile it once more).
+    used again afterwards, without recompiling.
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
