@@ -155,7 +155,7 @@ def position_vectors(
     unread = torch.compiler.is_compiling()  # what is traced has no values to look at
     end = step.keys[FULL].positions.shape[1] + record.offset  # no token stands further on
     if unread or (end > n_rows and row.numel() and int(row.max()) >= n_rows):
-        row = torch.where(step.query.owners < 0, 0, row)  # padding may stand beyond the table: nobody looks at it
+        row = torch.where((step.query.owners < 0) & (row >= n_rows), 0, row)  # padding beyond the table: nobody looks
         if not unread and (last := int(row.max())) >= n_rows:
             raise InputError(
                 f"positions: token {last - record.offset + 1} of a row, but the model has learned "

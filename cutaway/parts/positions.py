@@ -63,12 +63,13 @@ class Alibi(nn.Module):
     def __init__(self, record: spec.ALiBi, n_heads: int) -> None:
         super().__init__()
         self.record, self.n_heads = record, n_heads
+        self.key = interned(("alibi", record, n_heads))
 
     def rotate(self, x: Tensor, step: Step) -> Tensor:
         return x
 
     def bias(self, step: Step, layout: str) -> Float[Tensor, "B N T S"]:
-        return step.remember(("alibi", self.record, self.n_heads, layout), lambda: self._bias(step, layout))
+        return step.remember((self.key, layout), lambda: self._bias(step, layout))
 
     def _bias(self, step: Step, layout: str) -> Tensor:
         query, key = step.positions[:, None, :, None], step.keys[layout].positions[:, None, None, :]

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
+from cutaway import spec
 from cutaway.errors import InputError
+from cutaway.models import EncoderDecoder, Transformer
 from cutaway.models.example import example
-from cutaway.models.one_stack import OneStack
-from cutaway.tap import check_model, listening
+from cutaway.models.stack import Stack
+from cutaway.parts.embedding import position_vectors
+from cutaway.parts.head import readable
+from cutaway.parts.inputs import check_memory
+from cutaway.parts.slots import FULL, Cache
+from cutaway.parts.step import NOTHING, Given, Memory, Step
+from cutaway.tap import check_model, listening, matcher, with_taps
 from cutaway.tracing.names import ours
-from cutaway.tracing.record import Recording, check_answered
+from cutaway.tracing.record import POSITIONS, WHOLE, Recording, Taken, check_answered
+
+BY_LENGTH = (spec.DynamicScaling, spec.LongRopeScaling)
+"""Scalings that are told by numbers of the batch, where compiled code does not look."""
 
 
 class CompiledRecording:
-    """`run(ids)` gives a model's output and the Recording of the taps that were named when it was made.
+    """`run(ids, given, cache, last)` gives what the model gives, and the Recording of the taps named when it was made.
 
-    `record` leaves compiled code for the forwards; here the taps are part of the graph: one for this set of names and
-    all sizes of ids, but that a single row and a single token take one of their own. The compiler may fuse what lies
-    between the taps, so last bits may differ from `record`.
-    Weights stay the model's: what is loaded into it, or trained, is seen. Each ids [B, T] is a whole text: no cache, no
-    padding; images are read in float32. `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
+    `record` leaves compiled code for the forwards; here the taps are part of the graph. The compiler may fuse what lies
+    between them, so last bits may differ from `record`. A graph serves all sizes and all tokens that are decoded with a
+    cache, but that a single row, a single token, an empty cache and padding each take one of their own, and is made
+    when it is first needed. Weights stay the model's: what is loaded into it, or trained, is seen. `encode` does for
+    the source of an encoder-decoder what a call does for its target. While somebody listens, the model runs as it is.
+    `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
 
-    Raises InputError for a model of two stacks, and for a name that no tap has.
+    Raises InputError for a name that no tap has, for one inside an expert, which compiled code runs on all tokens, and
+    for what torch cannot compile whole.
 
     >>> import torch, cutaway
     >>> from cutaway.tracing.compiled import CompiledRecording
@@ -37,35 +51,133 @@ class CompiledRecording:
     ((1, 3, 256), (1, 4, 3, 3))
     """
 
-    def __init__(self, model: nn.Module, *names: str, backend: str | Callable[..., Any] = "inductor") -> None:
+    def __init__(
+        self, model: Transformer, *names: str, taken: Taken = WHOLE, backend: str | Callable[..., Any] = "inductor"
+    ) -> None:
         check_model(model)
-        if not isinstance(model, OneStack):
-            raise InputError(f"model: a {type(model).__name__}; a compiled recording is of one stack")
-        read = torch.cat([example(model.spec, 4)] * 2)
-        self.model, self.dtype = model, read.dtype
-        sizes = {"ids": (torch.export.Dim.AUTO,) * read.dim()}  # left open where the model takes others
-        traced = torch.export.export(_Heard(model, names), (read,), dynamic_shapes=sizes, strict=False)
-        self.graph = torch.compile(traced.module(), fullgraph=True, dynamic=True, backend=backend)
+        if not isinstance(model, Transformer):
+            raise InputError(f"model: a {type(model).__name__}; give the model itself, as `build` makes it")
+        if taken.gradients:
+            raise InputError("record: compiled code gives no gradients of what is inside; use `cutaway.record`")
+        parts = [part for stack in spec.stacks(model.spec).values() for part in spec.attentions(stack.blocks)]
+        if any(
+            isinstance(part.positions, spec.RoPE) and isinstance(part.positions.scaling, BY_LENGTH) for part in parts
+        ):
+            raise InputError("record: rotations that go by the length of a row are not compiled; use `cutaway.record`")
+        self.model, self.names, self.taken, self.backend = model, _chosen(model, names), taken, backend
+        self.graphs: dict[tuple[bool, ...], Callable[..., Any]] = {}
 
-    def __call__(self, ids: Int[Tensor, "B T"]) -> tuple[Float[Tensor, "B T V"], Recording]:
-        """Raises InputError for ids, or images, that do not fit the model."""
-        self.model.embedding.ids(ids)
-        out, taken = self.graph(ids.to(self.dtype))
-        run = Recording()
-        run.taken = {name: [x] for name, x in taken.items()}
+    def __call__(
+        self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False
+    ) -> tuple[Tensor, Recording]:
+        """Raises InputError for what does not fit the model."""
+        _check(self.model, ids, given, cache, last)
+        kind = False, cache is None, given.mask is None, self.model.training, torch.is_grad_enabled()
+        return self._run(kind, self.model, ids, given, cache, last)
+
+    def encode(self, source: Tensor, given: Given = NOTHING) -> tuple[Memory, Recording]:
+        """`model.encode`, with the tensors of the encoder. Raises InputError for what does not fit it."""
+        if not isinstance(self.model, EncoderDecoder):
+            raise InputError("encode: the model has no encoder of its own; call the recording on the ids")
+        _begun(self.model.encoder, source, given, None)
+        kind = True, given.mask is None, self.model.training, torch.is_grad_enabled()
+        return self._run(kind, self.model.encode, source, given)
+
+    def _run(self, kind: tuple[bool, ...], call: Callable[..., Any], *inputs: Any) -> tuple[Any, Recording]:
+        graph = self.graphs.setdefault(kind, _compiled(self.backend))
+        try:
+            out, taken = graph(self.model, call, self.names, self.taken.reduce, inputs)
+        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as e:
+            why = " ".join(line.strip() for line in str(e).splitlines()[:2])
+            raise InputError(f"record: torch does not compile this: {why}; use `cutaway.record`") from e
+        run = Recording(reduced=self.taken.reduce is not None)
+        kept = replace(self.taken, reduce=None)
+        run.taken = {name: [x if name in POSITIONS else kept.of(x)] for name, x in taken.items()}
         return out, run
 
 
-class _Heard(nn.Module):
-    """The model and what its taps give, as one function of ids."""
+def joined(steps: Iterable[Recording]) -> Recording:
+    """Recordings of calls that go on from each other with one cache, as one recording of several steps."""
+    run = Recording()
+    for step in steps:
+        run.reduced = step.reduced
+        for name, tensors in step.taken.items():
+            run.taken.setdefault(name, []).extend(tensors)
+    return run
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
 
-    def forward(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        taken: dict[str, Tensor] = {}
-        with listening(self.model, lambda name, x: taken.update({name: x}), *map(ours, self.names)):
-            out = self.model(ids)
-        check_answered(self.model, self.names, taken)
-        return out, taken
+def _forward(
+    model: Transformer, call: Callable[..., Any], names: tuple[str, ...], reduce: Callable[[Tensor], Tensor] | None,
+    inputs: tuple[Any, ...],
+) -> tuple[Any, dict[str, Tensor]]:  # fmt: skip
+    """What `call` gives and the taps with these names: the function that is compiled."""
+    if is_dynamo_compiling():
+        out, heard = with_taps(lambda: call(*inputs), {_owner(model, name): name for name in names})
+    else:
+        heard = {}
+        with listening(model, lambda name, x: heard.update({name: x}), *names):
+            out = call(*inputs)
+    taken = {name: x.detach() for name, x in heard.items()}
+    if reduce is not None:
+        taken = {name: x if name in POSITIONS else reduce(x) for name, x in taken.items()}
+    return out, taken
+
+
+def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """`_forward`, compiled apart from other recordings: torch keeps graphs, and limits their number, by code."""
+    own = types.FunctionType(_forward.__code__.replace(), globals())
+    return torch.compile(own, fullgraph=True, dynamic=True, backend=backend)
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that a tap is of, and what the tap is called there."""
+    word, _, rest = name.partition(".")
+    below = module._modules.get(word)
+    return _owner(below, rest) if below is not None and rest else (module, name)
+
+
+def _chosen(model: Transformer, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The taps that are meant, by one token that is read, and the positions. Raises InputError for what has no tap."""
+    found: list[str] = []
+    device = next(model.parameters()).device
+    devices, read = [device] if device.type == "cuda" else [], example(model.spec, 1).to(device)
+    drawn = torch.random.fork_rng(devices)  # in training, tensors are dropped out
+    with drawn, torch.no_grad(), listening(model, lambda name, x: found.append(name)):
+        memory = model.encode(read) if isinstance(model, EncoderDecoder) else None
+        model(read, Given(memory=memory))
+    patterns = [ours(name) for name in names]
+    meant = matcher(patterns, [path for path, _ in model.named_modules()])
+    chosen = tuple(name for name in found if name in POSITIONS or meant(name))
+    inside = next((name for name in (*patterns, *chosen) if ".experts." in name), None)
+    if inside is not None:
+        raise InputError(
+            f"record: {inside}: compiled code runs each expert on all tokens, not on those routed to it; name taps "
+            "outside the experts, or use `cutaway.record`"
+        )
+    check_answered(model, names, dict.fromkeys(found))
+    return chosen
+
+
+def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None, last: bool) -> None:
+    """Raise what the model raises: compiled code does not look at values."""
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    if cache is not None and any(cache.layer(index).layout != FULL for index in range(len(stack.blocks))):
+        raise InputError(
+            "cache: a ring turns by what its rows hold, which is not compiled; give a fixed or growing one"
+        )
+    step = _begun(stack, ids, given, cache)
+    if isinstance(model, EncoderDecoder):
+        check_memory(given.memory, ids, model.spec.d_model)
+        if given.memory is None and (cache is None or not cache.length):
+            raise InputError("memory: there is nothing to look at; give `Given(memory=...)` of what `encode` returned")
+    head = model.spec.head
+    if isinstance(head, (spec.ClassHead, spec.VectorHead)) and head.pool != "none":
+        readable(head, step.only(slice(-1, None)) if last else step)
+
+
+def _begun(stack: Stack, ids: Tensor, given: Given, cache: Cache | None) -> Step:
+    step = stack.begin(ids, given, cache)
+    positions = stack.embedding.record.positions
+    if isinstance(positions, spec.Learned):
+        position_vectors(positions, stack.embedding.positions, step, stack.embedding.width)
+    return step
