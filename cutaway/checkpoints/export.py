@@ -176,4 +176,6 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "present" if isinstance(value, dict) else str(value)  # a stage or branch that the other side lacks

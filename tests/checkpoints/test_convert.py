@@ -169,7 +169,10 @@ MIXTURE = spec.MixtureOfExperts(n_experts=4, n_active=2, expert=spec.Gated(d_ff=
 
 @pytest.mark.parametrize(
     ("blocks", "message"),
-    [((), "it has no layers"), (layers((ATTENTION, MIXTURE), (ATTENTION,)), "layers 1 stages.1 is absent")],
+    [
+        ((), "it has no layers"),
+        (layers((ATTENTION, MIXTURE), (ATTENTION,)), "layers 1 stages.1 is absent, there present"),
+    ],
 )
 def test_layers_that_no_configuration_says_are_refused(blocks, message):
     record = cutaway.preset("llama-tiny").replace(layers=blocks)
