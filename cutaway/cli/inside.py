@@ -75,7 +75,7 @@ class Inside:
     def _show_depths(self) -> None:
         rows = []
         for label, state in self._by_depth():
-            guesses = [f"{_cut(token)} {100 * share:.0f}%" for token, share in self._guesses(state)]
+            guesses = [f"{token!r} {100 * share:.0f}%" for token, share in self._guesses(state)]
             rows.append((f"  after {label}", *guesses))
         console.print("\nLikeliest next token, by depth", style="bold")
         print_table(("", *map(str, range(1, GUESSES + 1))), rows, left=range(GUESSES + 1))
@@ -114,8 +114,3 @@ class Inside:
             "parameters": sum(p.numel() for p in weights), "weight_bytes": sum(p.nbytes for p in weights),
             "cache_bytes": count(model.spec, tokens=n_tokens, dtype=dtype).cache_bytes, "cached_tokens": n_tokens,
         }  # fmt: skip
-
-
-def _cut(token: str, most: int = 4) -> str:
-    """A token in quotes, a long one cut."""
-    return repr(token) if len(repr(token)) <= most + 3 else f"{repr(token[:most])[:-1]}…'"

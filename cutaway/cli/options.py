@@ -28,6 +28,8 @@ Word = Annotated[str, Parameter(show_default=False)]
 
 Text = Annotated[str, Parameter(help="what the model reads")]
 
+Ids = Annotated[Flag, Parameter(help="texts and tokens are numbers: '5 3 9'")]
+
 Position = Annotated[
     int | None,
     Parameter(help="at which token, counted from 0 or from the end as -1; without it the mask, else the last"),

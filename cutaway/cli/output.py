@@ -55,11 +55,11 @@ def print_table(
     lines = [columns, *rows]
     widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
     while sum(widths) + 2 * len(widths) - 2 > console.width:
-        widest = max(left, key=lambda i: widths[i])
-        if widths[widest] <= LEAST:
+        wide = [i for i in left if widths[i] > LEAST]
+        if not wide:
             _print_fields(columns, lines[1:])
             return
-        widths[widest] -= 1
+        widths[max(wide, key=lambda i: (i > 0, widths[i]))] -= 1  # the first, a row's name, gives way last
     for number, line in enumerate(lines):
         style = "bold" if number == 0 or (total and number == len(lines) - 1) else None
         for cells in zip_longest(*(_lines(cell, width) for cell, width in zip(line, widths)), fillvalue=""):

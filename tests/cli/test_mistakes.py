@@ -37,6 +37,7 @@ MISTAKES = {
     "run smolm2 hi": "the nearest is smollm2",
     "show gpt22": "the nearest is gpt2",
     "run smollm2 hi --remove blocks[0:2].fnn": "did you mean blocks[0:2].ffn?",
+    "trace neuron smollm2 --layer 0 --neuron 0 --text x --target b": "Unknown option: --target",
     "trace lens smollm2 hi --positon 3": "Did you mean --position? `cutaway trace lens --help`",
     "chat modern-tiny": "no chat template",
 }

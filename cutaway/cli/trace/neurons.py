@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cutaway.cli.options import AtLeastOne, Model, Out
+from cutaway.cli.options import AtLeastOne, Ids, Model, Out
 from cutaway.cli.trace.subject import Reading, Subject
 
 
 def neuron(
     model: Model, /, *, text: str, layer: int, neuron: int, top: AtLeastOne = 20, window: AtLeastOne = 128,
-    reading: Reading = Reading(), out: Out = Out(),
+    ids: Ids = False, out: Out = Out(),
 ) -> None:  # fmt: skip
     """The tokens of a text file at which a neuron's output is largest, in their context.
 
@@ -21,7 +21,7 @@ def neuron(
     from cutaway.cli.output import busy
     from cutaway.tracing.neurons import top_activations
 
-    subject = Subject.of(model, reading)
+    subject = Subject.of(model, Reading(ids=ids))
     with busy(f"reading {text}"):
         found = top_activations(subject.loaded.model, subject.windows(text, window), layer, neuron, top)
     subject.tell("Neuron", [found.table(subject.word)], out, text)

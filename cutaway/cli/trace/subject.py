@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 from cyclopts import Parameter
 
-from cutaway.cli.options import Flag, Out, Word
+from cutaway.cli.options import Ids, Out, Word
 
 if TYPE_CHECKING:
     from cutaway.loaded import Loaded
@@ -27,7 +27,7 @@ class Reading:
     """How the texts are meant."""
 
     target: Annotated[Word, Parameter(help="what an encoder-decoder writes; without it what it says itself")] = ""
-    ids: Annotated[Flag, Parameter(help="texts and tokens are numbers: '5 3 9'")] = False
+    ids: Ids = False
 
 
 @dataclass
