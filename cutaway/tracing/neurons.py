@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from cutaway.errors import InputError
-from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models import Transformer
 from cutaway.tap import listening
+from cutaway.tracing.prompt import Prompt, alone
 from cutaway.tracing.stacks import check_layer, stack_of
 from cutaway.tracing.tables import Table
 
@@ -60,22 +61,24 @@ class Activations:
 
 
 def top_activations(
-    model: Transformer, windows: Iterable[Sequence[int]], layer: int, neuron: int, top: int = 20
+    model: Transformer, prompts: Iterable[Prompt], layer: int, neuron: int, top: int = 20, encoder: bool = False
 ) -> Activations:
-    """The `top` largest values of `ffn.hidden` of one neuron over windows of ids, each read afresh.
+    """The `top` largest values of `ffn.hidden` of one neuron over prompts, each read afresh.
 
-    Only the hits are kept, so a text of any length can be read. Equal values: the earlier token first. An
-    encoder-decoder's neuron is its encoder's.
+    Only the hits are kept, so a text of any length can be read. Equal values: the earlier token first. `encoder`: of
+    the encoder of an encoder-decoder, at the tokens of the sources.
 
     Raises InputError for a layer or neuron that is not there, a layer of experts, and a text without tokens.
     """
-    stack, prefix = stack_of(model, isinstance(model, EncoderDecoder))
+    stack, prefix = stack_of(model, encoder)
     check_layer(stack, layer)
     tap, largest = f"{prefix}blocks.{layer}.ffn.hidden", list[tuple[tuple[float, int], int, Hit]]()
     total, positive, n, low, high, ties = 0.0, 0, 0, float("inf"), -float("inf"), count()
-    for window in windows:
-        values = _outputs(model, window, tap, neuron)
-        for at in values.topk(min(top, len(values))).indices.tolist():
+    for prompt in prompts:
+        alone(prompt)
+        window = (prompt.source if encoder and prompt.source is not None else prompt.ids)[0].tolist()
+        values = _outputs(model, prompt, tap, neuron)
+        for at in values.argsort(descending=True, stable=True)[:top].tolist():
             hit = Hit(
                 float(values[at]), n + at, window[at], tuple(window[max(at - BEFORE, 0) : at]),
                 tuple(window[at + 1 : at + 1 + AFTER]),
@@ -111,7 +114,7 @@ def _cut(ids: list[int], size: int) -> Iterator[list[int]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
-def _outputs(model: Transformer, window: Sequence[int], tap: str, neuron: int) -> Tensor:
+def _outputs(model: Transformer, prompt: Prompt, tap: str, neuron: int) -> Tensor:
     """The neuron's output at each token."""
     heard: list[Tensor] = []
 
@@ -120,9 +123,8 @@ def _outputs(model: Transformer, window: Sequence[int], tap: str, neuron: int) -
             raise InputError(f"neuron {neuron}: {tap} has neurons 0 to {x.shape[-1] - 1}")
         heard.append(x[0, :, neuron].double())
 
-    ids = torch.tensor([list(window)])
     with torch.no_grad(), listening(model, hear, tap):
-        model.encode(ids) if isinstance(model, EncoderDecoder) else model.hidden(ids)
+        prompt.states(model, tap.startswith("encoder."))
     if not heard:
         raise InputError(f"{tap}: no such tap, since the layer has experts or no feed-forward network; choose another")
     return heard[0]

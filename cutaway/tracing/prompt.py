@@ -12,7 +12,8 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
-from cutaway.parts.step import Given
+from cutaway.parts.step import NOTHING, Given
+from cutaway.tracing.stacks import stack_of
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Prompt:
     def run(self, model: Transformer, last: bool = False) -> Tensor:
         """What the head gives, with `last` for the last column alone. The encoder runs too, and is heard."""
         return model(self.ids, self.given(model), last=last)
+
+    def states(self, model: Transformer, encoder: bool = False) -> Float[Tensor, "B T D"]:
+        """What the head reads, or what the encoder makes of the source."""
+        stack, _ = stack_of(model, encoder)
+        if encoder and self.source is not None:
+            return stack.run(self.source, stack.begin(self.source, NOTHING, None))
+        given = self.given(model)
+        return stack.run(self.ids, stack.begin(self.ids, given, None))
 
     def repeated(self, n: int) -> Prompt:
         """The one row n times."""

@@ -162,14 +162,12 @@ def _kl(aim: Float[Tensor, "M V"], logits: Float[Tensor, "M V"]) -> Float[Tensor
 
 def _states(model: Transformer, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], Float[Tensor, "L M D"]]:
     """The stream after the embedding and after each block, at all tokens of all prompts."""
-    stack, prefix = stack_of(model)
+    _, prefix = stack_of(model)
     found, names = [], ()
     for prompt in prompts:
         alone(prompt)
-        with torch.no_grad():
-            given = prompt.given(model)
-            with record(model, f"{prefix}embedded", f"{prefix}blocks.*.resid_post") as run:
-                stack.run(prompt.ids, stack.begin(prompt.ids, given, None))
+        with torch.no_grad(), record(model, f"{prefix}embedded", f"{prefix}blocks.*.resid_post") as run:
+            prompt.states(model)
         names = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
         found.append(torch.stack([x[0] for _, x in run.items()]))
     return names, torch.cat(found, 1)

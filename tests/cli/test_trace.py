@@ -40,7 +40,7 @@ VERBS = {
     "patch": [*ASKED, "--what", "head"],
     "paths": [*ASKED, "--to", "1.2.k"],
     "gradients": ["the capital", "--token", "a", "--than", "e", "--most", "64", "--tolerance", "1"],
-    "neuron": ["--layer", "1", "--neuron", "13", "--text", str(PASSAGE), "--top", "4"],
+    "neuron": ["--layer", "1", "--neuron", "13", "--text", str(PASSAGE), "--top", "4", "--window", "8"],
     "tuned": ["the capital", "--train", str(PASSAGE), "--steps", "3", "--tokens", "200", "--window", "20"],
 }
 REFUSED = {("attribution", "masked"): "no sum of parts", ("loss", "masked"): "no mask token"}
@@ -50,6 +50,7 @@ MORE = [
     ("two", ["entropy", "the capital", "--cross"]),
     ("two", ["rollout", "the capital", "--encoder"]),
     ("two", ["patch", *ASKED, "--encoder"]),
+    ("two", ["neuron", "--layer", "1", "--neuron", "13", "--text", str(PASSAGE), "--encoder"]),
     ("two", ["patch", *ASKED, "--what", "cross"]),
     ("one", ["lens", "5 3 9", "--ids"]),
     ("one", ["attribution", "the capital", "--token", "a", "--position", "0"]),

@@ -73,7 +73,7 @@ REFUSED = {
     "paths": {"classes": NO_LOGITS},
     "paths to k": {"classes": NO_LOGITS},
     "gradients": {"classes": NO_LOGITS},
-    "neuron": {"latent attention and experts": "the layer has experts"},
+    "neuron": dict.fromkeys(("latent attention and experts", "two stacks with both"), "the layer has experts"),
 }  # fmt: skip
 
 
@@ -123,7 +123,9 @@ EXPLAINED = {
     "paths": lambda a: torch.cat([a.paths(to).flatten() for to in ("logits", "1", "1.1.q", "1.1.v")]),
     "paths to k": lambda a: a.paths("1.1.k"),
     "gradients": lambda a: integrated_gradients(a.model, a.clean, QUESTION, most=16).values,
-    "neuron": lambda a: torch.tensor([hit.value for hit in top_activations(a.model, [[1, 2], [3]], 1, 3).hits]),
+    "neuron": lambda a: torch.tensor(
+        [hit.value for hit in top_activations(a.model, [a.clean, a.corrupted], 1, 3).hits]
+    ),
     "rounding": lambda a: errors(a.model, a.clean).whole["float32"],
     "ranges": Asked.ranges,
 }

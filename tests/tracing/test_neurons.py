@@ -9,21 +9,30 @@ import torch
 
 from cutaway.errors import InputError
 from cutaway.tracing.neurons import top_activations, windows_of
+from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from tests.tracing.test_patching import drawn
 
 WINDOWS = [torch.randint(256, (7,), generator=torch.Generator().manual_seed(i)).tolist() for i in range(9)]
 
 
-@pytest.mark.parametrize(("name", "tap"), [("gpt2-tiny", ""), ("bert-tiny", ""), ("t5-tiny", "encoder.")])
+def of(*windows, source=None):
+    return [Prompt(torch.tensor([ids], dtype=torch.long), source) for ids in windows]
+
+
+@pytest.mark.parametrize(
+    ("name", "tap"), [("gpt2-tiny", ""), ("bert-tiny", ""), ("t5-tiny", "encoder."), ("t5-tiny", "decoder.")]
+)
 def test_the_largest_outputs_of_all(name, tap):
-    model = drawn(name)
-    found = top_activations(model, iter(WINDOWS), 1, 13, top=5)
+    model, encoder = drawn(name), tap == "encoder."
+    start, source = torch.tensor([[0]]), torch.tensor([[4, 8, 15]])
+    prompts = of(*WINDOWS, source=source if tap else None)
+    prompts = [Prompt(start, prompt.ids) for prompt in prompts] if encoder else prompts
+    found = top_activations(model, iter(prompts), 1, 13, top=5, encoder=encoder)
     outputs = []
-    for window in WINDOWS:
-        ids = torch.tensor([window])
+    for prompt in prompts:
         with record(model, f"{tap}blocks.1.ffn.hidden") as run:
-            model.encode(ids) if tap else model(ids)
+            prompt.run(model)
         outputs += run[f"{tap}blocks.1.ffn.hidden"][0, :, 13].tolist()
     order = sorted(range(len(outputs)), key=lambda i: (-outputs[i], i))[:5]
     assert [hit.place for hit in found.hits] == order
@@ -52,7 +61,7 @@ def test_a_text_is_cut_between_words_whatever_the_pieces(n_letters):
 
 def test_of_equal_outputs_the_earlier_comes_first():
     model = drawn("gpt2-tiny")
-    found = top_activations(model, [[3, 4], [3, 4], [3, 4]], 0, 0, top=3)
+    found = top_activations(model, of([3, 4], [3, 4], [3, 4]), 0, 0, top=3)
     best = found.hits[0].place % 2
     assert [hit.place for hit in found.hits] == [best, best + 2, best + 4]
 
@@ -68,4 +77,9 @@ def test_of_equal_outputs_the_earlier_comes_first():
 )
 def test_mistakes_are_named(windows, layer, neuron, message):
     with pytest.raises(InputError, match=message):
-        top_activations(drawn("modern-tiny"), windows, layer, neuron)
+        top_activations(drawn("modern-tiny"), of(*windows), layer, neuron)
+
+
+def test_one_stack_has_no_encoder():
+    with pytest.raises(InputError, match="no encoder beside it"):
+        top_activations(drawn("modern-tiny"), of([1]), 0, 0, encoder=True)

@@ -117,31 +117,26 @@ class Subject:
         masked = isinstance(self.loaded.spec.head, spec.MaskedHead) and mask in numbers
         return numbers.index(mask) if masked else -1
 
-    def windows(self, path: str, size: int) -> Iterator[list[int]]:
-        """A text file as windows of ids, read as they are asked for; raises InputError for what is no text."""
-        from cutaway import spec
-        from cutaway.tracing.neurons import windows_of
-
-        record = self.loaded.spec
-        stack = record.encoder if isinstance(record, spec.EncoderDecoder) else record
-        size = size if stack.context_length == "unlimited" else min(size, stack.context_length)
-        return _read(path, lambda file: windows_of(file, lambda text: self._encoded(text, False), size))
-
-    def prompts(self, path: str, size: int) -> Iterator[Prompt]:
-        """A text file as what the model reads: windows of at most `size` tokens.
+    def prompts(self, path: str, size: int, encoder: bool = False) -> Iterator[Prompt]:
+        """A text file as what the model, or its encoder, reads, as it is asked for: windows of at most `size` tokens.
 
         Of an encoder-decoder each line is a source, with its target after a tab, else what the model itself writes.
+        Raises InputError for what is no text.
         """
         import torch
 
         from cutaway import spec
+        from cutaway.tracing.neurons import windows_of
         from cutaway.tracing.prompt import Prompt
 
         record = self.loaded.spec
-        if not isinstance(record, spec.EncoderDecoder):
-            return (Prompt(torch.tensor([ids]), None, self.word) for ids in self.windows(path, size))
-        limit = record.decoder.context_length
-        size = size if limit == "unlimited" else min(size, limit - 1)
+        two = isinstance(record, spec.EncoderDecoder)
+        limit = (record.encoder if encoder else record.decoder).context_length if two else record.context_length
+        size = size if limit == "unlimited" else min(size, limit - two)  # a decoder begins with an id of its own
+        if encoder or not two:
+            windows = _read(path, lambda file: windows_of(file, lambda text: self._encoded(text, False), size))
+            rows = (torch.tensor([window]) for window in windows)
+            return (Prompt(ids, ids if encoder else None, self.word) for ids in rows)
         lines = _read(path, lambda file: (line.strip("\n").partition("\t") for line in file if line.strip()))
         pairs = ((source, replace(self, reading=replace(self.reading, target=target))) for source, _, target in lines)
         return (subject.prompt(source, size) for source, subject in pairs)
