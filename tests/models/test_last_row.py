@@ -60,4 +60,4 @@ def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
     record = record.model_copy(update={"layers": (spec.Block(stages=(stage,)),)})
     model = cutaway.build(record, seed=0).double().eval()
     assert rows_read(model, lambda: model(IDS, last=True)) == [4]
-    assert torch.equal(model(IDS, last=True), model(IDS)[:, -1:])
+    assert (model(IDS, last=True) - model(IDS)[:, -1:]).abs().max() <= 1e-12
