@@ -94,7 +94,7 @@ class _Heads:
     def __init__(self, part: MultiHead, room: _Room) -> None:
         n, n_kv, width = part.n_heads, part.n_kv_heads, len(part.q_proj.weight) // part.n_heads
         self.norm, self.add, self.scale = _norms(part), _adding(part.o_proj), part.scoring.scale
-        self.mask, self.view_key, self.width = part.mask, part.view_key, width
+        self.mask, self.view_key, self.placing, self.width = part.mask, part.view_key, part.placing, width
         image = room("image", (n + n_kv) * width + len(part.v_proj.weight))
         self.project = _into(image, part.q_proj, part.k_proj, part.v_proj)
         q_k, self.v = (
@@ -116,7 +116,7 @@ class _Heads:
         if self.rotary is not None:
             torch.mm(self.q_k, self.rotary.matrix(step, self.width), out=self.turned)
         keys, values = cache.extend(self.k, self.v)
-        allowed = step.view(self.view_key, self.mask, cache.layout).allowed
+        allowed = step.view(self.view_key, self.mask, cache.layout, self.placing).allowed
         z = F.scaled_dot_product_attention(self.q, keys, values, allowed, scale=self.scale)
         return self.add(x, z.view(-1))
 

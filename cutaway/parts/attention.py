@@ -14,12 +14,10 @@ from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear, together
 from cutaway.parts.norms import normed
-from cutaway.parts.positions import Alibi, Buckets, Rotary, Unplaced
+from cutaway.parts.positions import Placing
 from cutaway.parts.slots import FULL, LayerCache
 from cutaway.parts.step import Step
 from cutaway.tap import tap
-
-Placing = Unplaced | Rotary | Alibi | Buckets
 
 
 class MultiHead(nn.Module):
@@ -66,10 +64,9 @@ class MultiHead(nn.Module):
             keys, values, layout = step.notes["keys", self.shared_from]
         q = self.placing.rotate(self._prepare(q, self.n_heads, self.q_norm, "q"), step)
         q = tap(self, "q_rot", q)
-        view = step.view(self.view_key, self.mask, layout)
-        bias = self.placing.bias(step, layout)
-        if bias is not None or self.sinks is not None:
-            view = replace(view, bias=bias, sinks=self.sinks)
+        view = step.view(self.view_key, self.mask, layout, self.placing)
+        if self.sinks is not None:
+            view = replace(view, sinks=self.sinks)
         z = tap(self, "z", attend(self, q, keys, values, view, self.scoring))
         if self.gate_width:
             z = z * tap(self, "gate", torch.sigmoid(split_heads(self.gate_proj(x), self.n_heads)))

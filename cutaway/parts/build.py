@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway import spec
-from cutaway.parts.attention import Cross, MultiHead, NoBranch, Placing
+from cutaway.parts.attention import Cross, MultiHead, NoBranch
 from cutaway.parts.block import Block
 from cutaway.parts.embedding import PatchEmbedding, Table, TokenEmbedding
 from cutaway.parts.feedforward import Dense, Gated
@@ -23,7 +23,7 @@ from cutaway.parts.latent_attention import Latent
 from cutaway.parts.linear import Linear
 from cutaway.parts.moe import MixtureOfExperts
 from cutaway.parts.norms import LayerNorm, RMSNorm
-from cutaway.parts.positions import Alibi, Buckets, BucketTable, Rotary, Unplaced
+from cutaway.parts.positions import Alibi, Buckets, BucketTable, Placing, Rotary, Unplaced
 from cutaway.parts.residual import Stage, attach
 from cutaway.spec.head import Head
 

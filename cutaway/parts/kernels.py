@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -48,27 +48,16 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropou
     """The heads of a group are the rows of one product: its keys are read once."""
     batch, n, _, width = q.shape
     n_kv = k.shape[1]
-    if view.bias is not None:  # what is allowed, B 1 1 S, serves every row
-        view = View(view.allowed, False, view.bias.unflatten(1, (n_kv, n // n_kv)).squeeze(3))
+    if view.bias is not None and view.mask is not None:  # else it serves every row: B 1 1 S
+        view = replace(view, mask=view.mask.unflatten(1, (n_kv, n // n_kv)).squeeze(3))
     z = _fused(q.reshape(batch, n_kv, n // n_kv, width), k, v, view, scale, dropout)
     return z.reshape(batch, n, 1, v.shape[3])
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
-    allowed, bias = view.allowed, view.bias
-    hidden = None
-    if allowed is not None:
-        hidden = ~allowed.any(-1, keepdim=True)  # rows that see nothing: fused kernels differ on them
-        allowed = allowed | hidden
-    mask = allowed
-    if bias is not None:
-        mask = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
-        if view.causal:
-            future = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
-            mask = mask.masked_fill(future, -torch.inf)
-    causal, grouped = view.causal and mask is None, q.shape[1] != k.shape[1]
-    z = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale, enable_gqa=grouped)
-    return z if hidden is None else z.masked_fill(hidden, 0.0)
+    grouped = q.shape[1] != k.shape[1]
+    z = F.scaled_dot_product_attention(q, k, v, view.mask, dropout, view.causal, scale=scale, enable_gqa=grouped)
+    return z if view.hidden is None else z.masked_fill(view.hidden, 0.0)
 
 
 def _written_out(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, view: View, scoring: Scoring) -> Tensor:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
-from cutaway.parts.attention import Placing, split_heads
+from cutaway.parts.attention import split_heads
 from cutaway.parts.functions import interned
 from cutaway.parts.kernels import Scoring, attend
 from cutaway.parts.linear import Linear
 from cutaway.parts.norms import normed
+from cutaway.parts.positions import Placing
 from cutaway.parts.slots import FULL, LayerCache
 from cutaway.parts.step import Step
 from cutaway.tap import tap
@@ -59,7 +58,7 @@ class Latent(nn.Module):
         plain, turned = q.split((self.nope_dim, self.rope_dim), -1)
         q = tap(self, "q_rot", torch.cat((plain, self.placing.rotate(turned, step)), -1))
         k, v, layout = self._keys_values(x, step, cache)
-        view = replace(step.view(self.view_key, self.mask, layout), bias=self.placing.bias(step, layout))
+        view = step.view(self.view_key, self.mask, layout, self.placing)
         z = attend(self, q, k, v, view, self.scoring)
         return self.o_proj(tap(self, "z", z).transpose(1, 2).flatten(2))  # B T (N V)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Unplaced(nn.Module):
     """Attention without positions of its own."""
 
+    bias_key = None  # layers with the same one have the same bias in a step
+
     def rotate(self, x: Tensor, step: Step) -> Tensor:
         return x
 
@@ -30,6 +32,8 @@ class Unplaced(nn.Module):
 
 class Rotary(nn.Module):
     """RoPE: the first `rotary_dim` numbers of each head turned by position * frequency, in pairs."""
+
+    bias_key = None
 
     def __init__(self, record: spec.RoPE, head_dim: int) -> None:
         super().__init__()
@@ -63,15 +67,12 @@ class Alibi(nn.Module):
     def __init__(self, record: spec.ALiBi, n_heads: int) -> None:
         super().__init__()
         self.record, self.n_heads = record, n_heads
-        self.key = interned(("alibi", record, n_heads))
+        self.bias_key = interned((record, n_heads))
 
     def rotate(self, x: Tensor, step: Step) -> Tensor:
         return x
 
     def bias(self, step: Step, layout: str) -> Float[Tensor, "B N T S"]:
-        return step.remember((self.key, layout), lambda: self._bias(step, layout))
-
-    def _bias(self, step: Step, layout: str) -> Tensor:
         query, key = step.positions[:, None, :, None], step.keys[layout].positions[:, None, None, :]
         slopes = torch.tensor(alibi_slopes(self.n_heads, self.record.max_bias), dtype=torch.float64, device=key.device)
         slopes = slopes[:, None, None]
@@ -87,14 +88,12 @@ class Buckets(nn.Module):
     def __init__(self, record: spec.T5Buckets, table: BucketTable) -> None:
         super().__init__()
         self.record, self.table = record, (table,)  # in a tuple: the stack owns the table's weights
+        self.bias_key = id(table)
 
     def rotate(self, x: Tensor, step: Step) -> Tensor:
         return x
 
     def bias(self, step: Step, layout: str) -> Float[Tensor, "B N T S"]:
-        return step.remember(("t5", id(self.table[0]), layout), lambda: self._bias(step, layout))
-
-    def _bias(self, step: Step, layout: str) -> Tensor:
         distance = step.keys[layout].positions[:, None, :] - step.positions[:, :, None]
         return self.table[0](t5_bucket(distance, self.record)).permute(0, 3, 1, 2)  # B N T S
 
@@ -108,6 +107,9 @@ class BucketTable(nn.Module):
 
     def forward(self, bucket: Int[Tensor, "*B"]) -> Float[Tensor, "*B N"]:
         return nn.functional.embedding(bucket, self.weight)
+
+
+Placing = Unplaced | Rotary | Alibi | Buckets
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.parts.masks import Mask, counted_in_documents, counted_positions, shape_rule, visible
-from cutaway.parts.positions import rotation_tables
+from cutaway.parts.positions import Placing, rotation_tables
 from cutaway.parts.slots import FULL, Cache, Slots
 
 
@@ -21,13 +21,22 @@ from cutaway.parts.slots import FULL, Cache, Slots
 class View:
     """What a query may see: everything, the lower triangle (`causal`), or where `allowed`.
 
-    `bias` joins the scores; `sinks` are a key's logits that every query sees and that carry no value.
+    `bias` joins the scores; `sinks` are a key's logits that every query sees and that carry no value. `mask` says all
+    of it to a fused kernel, but that rows which see nothing (`hidden`) see all there: kernels differ on them.
     """
 
     allowed: Bool[Tensor, "B 1 T S"] | None = None
     causal: bool = False
     bias: Float[Tensor, "B N T S"] | None = None
     sinks: Float[Tensor, " N"] | None = None
+    mask: Float[Tensor, "B N T S"] | Bool[Tensor, "B 1 T S"] | None = None
+    hidden: Bool[Tensor, "B 1 T 1"] | None = None
+
+    @staticmethod
+    def where(allowed: Bool[Tensor, "B 1 T S"], bias: Float[Tensor, "B N T S"] | None = None) -> View:
+        hidden = ~allowed.any(-1, keepdim=True)
+        mask = allowed | hidden
+        return View(allowed, False, bias, None, mask if bias is None else bias.masked_fill(~mask, -torch.inf), hidden)
 
 
 @dataclass(frozen=True)
@@ -76,15 +85,17 @@ class Step:
     def rotation(self, key: Hashable, record: spec.RoPE, rotary_dim: int) -> tuple[Tensor, Tensor]:
         return self.remember(key, lambda: rotation_tables(record, rotary_dim, self.positions, self.lengths, self.dtype))
 
-    def view(self, key: Hashable, mask: Mask, layout: str) -> View:
-        return self.remember((key, layout), lambda: self._view(mask, self.keys[layout]))
+    def view(self, key: Hashable, mask: Mask, layout: str, placing: Placing) -> View:
+        """What the queries see of a layout's keys: made once for all layers with one mask (`key`) and one bias."""
+        return self.remember((key, placing.bias_key, layout), lambda: self._view(mask, layout, placing))
 
-    def _view(self, mask: Mask, key: Slots) -> View:
+    def _view(self, mask: Mask, layout: str, placing: Placing) -> View:
+        key, bias = self.keys[layout], placing.bias(self, layout)
         if self.query.plain and key.plain:
             rule = shape_rule(mask, self.positions.shape[1], key.positions.shape[1])
-            if rule != "tensor":
-                return View(causal=rule == "causal")
-        return View(allowed=visible(mask, self.query, key, self.prefix))
+            if rule == "all" or (rule == "causal" and bias is None):
+                return View(causal=rule == "causal", bias=bias, mask=bias)
+        return View.where(visible(mask, self.query, key, self.prefix), bias)
 
     def memory_view(self) -> View:
         """A cross-attention sees every real token of the encoder."""
@@ -96,7 +107,7 @@ class Step:
         if memory.plain:
             return View()
         real = (memory.owners >= 0)[:, None, None, :]
-        return View(allowed=real.expand(-1, 1, self.positions.shape[1], -1))
+        return View.where(real.expand(-1, 1, self.positions.shape[1], -1))
 
     def only(self, rows: slice) -> Step:
         """The same step seen by a head that reads some of its positions: lengths and owners are the rows'."""
