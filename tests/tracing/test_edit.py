@@ -120,6 +120,15 @@ def test_during_a_generation_each_step_is_edited(model):
     assert generate(model, [[5, 3, 9]], options).ids[0] == plain
 
 
+def test_a_generation_is_patched_step_by_step(model):
+    options = spec.Generation(max_tokens=5)
+    with record(model, "blocks.1.resid_post") as run:
+        wanted = generate(model, [[5, 3, 9]], options).ids
+    assert generate(model, [[7, 7, 2]], options).ids != wanted
+    with edit(model, {"blocks.1.resid_post": patch(run)}):
+        assert generate(model, [[7, 7, 2]], options).ids == wanted
+
+
 def test_a_frozen_pattern_is_the_recorded_one(model):
     with record(model, "blocks.*.attn.pattern") as run:
         model(A)

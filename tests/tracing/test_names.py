@@ -12,7 +12,7 @@ from cutaway import build, generate, preset, spec
 from cutaway.cli.taps import show_taps
 from cutaway.errors import InputError
 from cutaway.tracing.edit import edit, scale
-from cutaway.tracing.names import GLOSSARY, LETTERS, describe, ours
+from cutaway.tracing.names import GLOSSARY, LETTERS, describe, kind_of, ours
 from cutaway.tracing.record import record
 from cutaway.tracing.tap_page import page
 
@@ -80,6 +80,11 @@ def test_a_kind_of_part_has_its_own_axes():
     assert describe("blocks.0.attn.v", model).letters == "B N S H"
     assert describe("blocks.0.attn.q", model).letters == "B N T H"
     assert describe("blocks.0.attn.v", preset("gpt2-tiny")).letters == "B K T H"
+
+
+def test_a_kind_has_no_number_of_a_layer_or_an_expert():
+    assert kind_of("blocks.11.ffn.experts.12.pre") == "*.ffn.experts.*.pre"
+    assert kind_of("encoder.blocks.10.resid.2") == "encoder.*.resid.2"
 
 
 def test_the_steps_of_latent_attention_join_to_the_run_without_a_cache():

@@ -34,6 +34,15 @@ def test_a_recording_changes_no_bit_and_is_what_runs(model):
         assert torch.equal(model.head(model.final_norm(run["blocks.1.resid_post"]), None), plain)
 
 
+def test_it_goes_on_when_one_inside_it_ends(model):
+    with record(model, "final") as outer:
+        with record(model, "embedded") as inner:
+            model(IDS)
+        model(IDS)
+    model(IDS)
+    assert (inner.names, inner.n_steps, outer.names, outer.n_steps) == (["embedded"], 1, ["final"], 2)
+
+
 def test_patterns_mean_layers_as_in_a_list():
     paths = [f"blocks.{i}" for i in range(12)]
     names = [f"blocks.{i}.resid_post" for i in range(12)]
