@@ -79,9 +79,11 @@ def test_weights_that_a_checkpoint_fills_are_one_matrix(tmp_path):
 
 def test_a_touched_or_odd_model_runs_by_its_forwards():
     model = drawn("llama-tiny")
-    handle = model.blocks[1].ffn.register_forward_hook(lambda *given: None)
-    assert Runner.of(model) is None
-    handle.remove()
+    ffn = model.blocks[1].ffn
+    for register in (ffn.register_forward_hook, ffn.register_forward_pre_hook):
+        handle = register(lambda *given: None)
+        assert Runner.of(model) is None
+        handle.remove()
     assert Runner.of(model) is not None
     model.head.forward = model.head.forward
     assert Runner.of(model) is None

@@ -157,14 +157,15 @@ def test_without_any_limit_a_number_is_asked_for():
 
 def test_forced_ids_begin_and_end_a_row():
     model = drawn(translator())
-    options = spec.Generation(max_tokens=6, start_id=2, forced_ids=(9, 4), end_forced_id=1, suppressed_ids=(9,))
-    free = greedy_alone(model, [2, 9, 4], 3, [5, 6])
+    free = [greedy_alone(model, [2, 9, 4], 4, source) for source in ([5, 6], [7])]
+    end = next(token for token in range(23) if token not in {9, *free[0], *free[1]})
+    options = spec.Generation(max_tokens=6, start_id=2, forced_ids=(9, 4), end_forced_id=end, suppressed_ids=(9,))
     for n_beams in (1, 3):
         ids = generate(model, [[5, 6], [7]], options.replace(n_beams=n_beams)).ids
-        assert [row[:2] for row in ids] == [[9, 4]] * 2 and [row[-1] for row in ids] == [1, 1]
+        assert [row[:2] for row in ids] == [[9, 4]] * 2 and [row[-1] for row in ids] == [end, end]
         assert 9 not in ids[0][2:]
-        if n_beams == 1 and 9 not in free:
-            assert ids[0] == [9, 4, *free, 1]
+        if n_beams == 1 and 9 not in free[0]:
+            assert ids[0] == [9, 4, *free[0][:3], end]
 
 
 def test_events_tell_row_id_and_reason():

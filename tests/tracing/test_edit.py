@@ -99,6 +99,12 @@ def test_edits_compose_and_nest(model):
     torch.testing.assert_close(run[name], nested[name], rtol=1e-12, atol=0)
 
 
+def test_an_edit_that_changed_nothing_is_named_beside_one_that_did(model):
+    edits = {"blocks.0.ffn.update": scale(2.0), "blocks.0.ffn.upd*": scale(1.0)}
+    with pytest.warns(UserWarning, match=r"^edit: blocks\.0\.ffn\.upd\* changed nothing"), edit(model, edits):
+        model(A)
+
+
 def test_knocked_out_heads_neurons_and_layers(model):
     edits = knock_out(heads=[(0, 1), (0, 2)], neurons=[(1, 7)], layers=[1])
     with edit(model, edits), record(model, "*") as run:

@@ -56,8 +56,16 @@ def test_an_expert_knocked_out_is_one_removed(router):
         got = model(IDS)
     left = remove(model, "blocks.0.ffn.expert.1", "blocks.1.ffn.experts[4:6]")
     torch.testing.assert_close(got, left(IDS))
+    one_by_one = remove(model, "blocks.0.ffn.expert.1", "blocks.1.ffn.expert.4", "blocks.1.ffn.expert.5")
+    torch.testing.assert_close(one_by_one(IDS), left(IDS))
     assert report.changes["blocks.0.ffn.router.ranked"].difference > 0
     with pytest.raises(InputError, match="may be left"), edit(model, {"*.ranked": exclude(range(5))}):
+        model(IDS)
+
+
+def test_experts_are_counted_in_the_groups_where_fewest_are_left():
+    model = drawn(mixture(n_groups=3, n_active_groups=2))
+    with pytest.raises(InputError, match="1 experts may be left"), edit(model, {"*.ranked": exclude([0, 1, 2])}):
         model(IDS)
 
 
@@ -71,6 +79,9 @@ def test_what_is_hidden_is_read_by_nobody():
     assert torch.equal(a[:, keep], b[:, keep]) and not torch.equal(a, b)
     pattern = run.steps("blocks.1.attn.pattern")[0]
     assert not pattern[..., 2].any() and torch.allclose(pattern.sum(-1), torch.ones(()).double())
+
+    with pytest.warns(UserWarning, match="changed nothing"), edit(model, {"*.scores": hide([-6, 5])}):
+        model(IDS)  # neither is there
 
 
 EDITS = {

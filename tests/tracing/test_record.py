@@ -35,12 +35,25 @@ def test_a_recording_changes_no_bit_and_is_what_runs(model):
 
 
 def test_it_goes_on_when_one_inside_it_ends(model):
-    with record(model, "final") as outer:
-        with record(model, "embedded") as inner:
+    with record(model, "blocks.0.attn.pattern") as outer:
+        with record(model, "final") as inner:
             model(IDS)
         model(IDS)
     model(IDS)
-    assert (inner.names, inner.n_steps, outer.names, outer.n_steps) == (["embedded"], 1, ["final"], 2)
+    assert (inner.names, outer.names) == (["final"], ["blocks.0.attn.pattern"])
+    assert (len(inner.steps("final")), len(outer.steps("blocks.0.attn.pattern"))) == (1, 2)
+
+
+def test_what_a_listener_runs_itself_is_not_heard(model):
+    names = []
+
+    def hear(name, x):
+        names.append(name)
+        model(IDS)
+
+    with torch.no_grad(), listening(model, hear, "final"):
+        model(IDS)
+    assert names == ["final"]
 
 
 def test_patterns_mean_layers_as_in_a_list():
