@@ -67,6 +67,7 @@ class WrongWord(_Wrong):
 
 
 class _Question(_Record):
+    kind: str
     prompt: str = Field(min_length=1)
 
     def public(self) -> dict:

@@ -90,7 +90,9 @@ def _question(chapter: str, name: str, text: dict, seed: int) -> NumberQuestion 
     ]
     if text["kind"] == "number":
         entry["tolerance"] = fresh.tolerance
-    return make_question(where, entry)
+    made = make_question(where, entry)
+    assert isinstance(made, (NumberQuestion, ShapeQuestion))
+    return made
 
 
 def fill(text: str, values: dict[str, str], where: str) -> str:

@@ -44,7 +44,7 @@ def run(state: dict, say: Say) -> dict:
     visible = (causal if values.flag("masked") else full)(places[:, None], places)
     outputs, weights = attend(q, k, v, visible, scale)
     row = values.whole("row", 0, 2)
-    result = {
+    result: dict[str, Any] = {
         "words": WORDS, "X": x, "q": q, "k": k, "v": v, "dots": q @ k.T, "scores": q @ k.T * scale,
         "visible": visible, "weights": weights, "outputs": outputs, "row": row,
         "spread": 2 ** entropy(weights), "hull": _inside(outputs, v),

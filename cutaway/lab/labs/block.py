@@ -61,7 +61,7 @@ def run(state: dict, say: Say) -> dict:
     whole, cut = (_runner(design, sizes, weights, gone) for gone in (frozenset(), frozenset(removed)))
     tensors, output, without = _compare(whole(), cut(), say)
     drawn = nodes(design, say)
-    result = {
+    result: dict[str, Any] = {
         "removable": parts, "nodes": drawn, "edges": edges(drawn), "legal_heads": legal,
         "part": info(part, design, sizes, say), "parts": _counts(design, sizes, say),
         "parameters": sum(parameters(p, design, sizes, sizes.bias) for p in parts if p != "layer"),

@@ -109,7 +109,10 @@ class Run:
 
     def all(self, x: Array, source: Array | None = None) -> dict[str, Array]:
         """Token vectors x [B, L, D] and, in an encoder-decoder, of the source [B, S, D] -> every tensor."""
-        memory = self._stack("encoder.", source, ("attn", "ffn"), None) if self.design.encoder else None
+        memory = None
+        if self.design.encoder:
+            assert source is not None
+            memory = self._stack("encoder.", source, ("attn", "ffn"), None)
         x = self._stack("", x, self.design.branches, memory)
         if not self.design.post:
             self._keep("final_norm", self._norm("final_norm")(x))
@@ -138,7 +141,10 @@ class Run:
     def _branch(self, name: str, h: Array, memory: Array | None) -> Array:
         if name.endswith("ffn"):
             return self._feedforward(name, h)
-        return self._attention(name, h, memory if name == "cross" else h)
+        if name != "cross":
+            return self._attention(name, h, h)
+        assert memory is not None
+        return self._attention(name, h, memory)
 
     def _attention(self, name: str, h: Array, read: Array) -> Array:
         q, k, v = (

@@ -68,7 +68,7 @@ def run(state: dict, say: Say) -> dict:
     target = ["<s>", *without[: values.whole("written", 0, MOST)]]
     decoded = decode(np.array([TARGET.index(word) for word in target]), encoded["memory"], removed)
     probabilities, row = softmax(decoded["logits"][-1]), decoded["cross.pattern"][-1]
-    result = {
+    result: dict[str, Any] = {
         "source_words": source, "translation": translation, "translation_without": without, "target": target,
         "encoder_pattern": encoded["encoder.pattern"], "decoder_pattern": decoded["decoder.pattern"],
         "cross_pattern": decoded["cross.pattern"], "row": row, "probabilities": probabilities,

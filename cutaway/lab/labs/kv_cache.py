@@ -113,7 +113,7 @@ def _totals(work: dict[str, Any]) -> dict[str, int]:
     return {key: work[key] for key in ("total_projected", "total_dots")}
 
 
-def _fresh(tokens: int, step: int, cached: bool) -> Array:
+def _fresh(tokens: int, step: int, cached: bool) -> np.ndarray:
     places = np.arange(tokens)
     run_now = places == step if cached else places <= step
     return run_now[:, None] & causal(places[:, None], places)

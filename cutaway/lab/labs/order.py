@@ -77,7 +77,7 @@ def _attended(words: list[str], vectors: dict[str, list[float]], values: State) 
     }  # fmt: skip
 
 
-def _signal(values: State, positions: Array) -> Array:
+def _signal(values: State, positions: np.ndarray) -> Array:
     kind = values.choice("signal", SIGNALS)
     if not values.flag("pe"):
         return np.zeros((len(positions), 2))

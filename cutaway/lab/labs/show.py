@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-def fixed(x: float, digits: int = 2) -> str:
+def fixed(x: SupportsFloat, digits: int = 2) -> str:
     """0.139 -> "0.14"."""
     return f"{round(float(x), digits) + 0.0:.{digits}f}"
 

@@ -170,7 +170,7 @@ def _block_back(model: Parameters, out: dict, name: str, seen: dict, above: Arra
         parts = _attention_back(seen, split_heads(above @ w["o"], recipe.heads))
         for part, each in zip("qkv", parts, strict=True):
             out[f"{name}.{part}"] = _outer(each, seen["h"])
-        below = sum(each @ w[part] for part, each in zip("qkv", parts, strict=True))
+        below = sum((each @ w[part] for part, each in zip("qkv", parts, strict=True)), start=np.zeros_like(above))
         through, out[f"{name}.norm1"] = _norm_back(below, seen["x"], w["norm1"], recipe)
         above = through if recipe.without == "residual" else above + through
     return above

@@ -77,7 +77,7 @@ def lens(stream: Array) -> Array:
     return linear(rms_norm(stream), weights()["head"])
 
 
-def _attend(x: Array, name: str, visible: Array) -> tuple[Array, Array]:
+def _attend(x: Array, name: str, visible: np.ndarray) -> tuple[Array, Array]:
     q, k, v = (linear(x, weights()[f"{name}.{part}"]) for part in ("q_proj", "k_proj", "v_proj"))
     z, pattern = attend(q, k, v, visible)
     return linear(z, weights()[f"{name}.o_proj"]), pattern

@@ -8,7 +8,7 @@ print("1. byte-pair encoding of 'the then there'")
 words = [list(word) for word in "the then there".split()]
 for _ in range(2):
     pairs = Counter(pair for word in words for pair in zip(word, word[1:]))
-    first, second = max(pairs, key=pairs.get)
+    (first, second), _ = pairs.most_common(1)[0]
     print(f"   most frequent pair: {first} {second} ({pairs[first, second]} times)")
     for word in words:
         i = 0

@@ -22,7 +22,7 @@ def norm(x):
     return n, lambda g: (g - n * (g * n).mean(-1, keepdims=True)) / root
 
 
-def gpt(ids, targets=None):  # probabilities [B, T, V], or with targets the loss and every gradient
+def gpt(ids, targets=None):  # probabilities [B, T, V], or with targets the loss; and every gradient
     x0 = w["E"][ids] + w["P"][: ids.shape[1]]
     h, back0 = norm(x0)
     q, k, v = h @ w["q"], h @ w["k"], h @ w["v"]
@@ -31,7 +31,7 @@ def gpt(ids, targets=None):  # probabilities [B, T, V], or with targets the loss
     n2, back2 = norm(x1 + (hidden := np.maximum(0, n1 @ w["up"])) @ w["down"])
     p = softmax(n2 @ w["head"])
     if targets is None:
-        return p
+        return p, {}
     g2 = back2((gl := (p - np.eye(V)[targets]) / targets.size) @ w["head"].T)
     gp = (g2 @ w["down"].T) * (hidden > 0)
     g1 = g2 + back1(gp @ w["up"].T)
@@ -52,7 +52,7 @@ for step in range(301):
     if step % 50 == 0:
         ids = [characters.index(c) for c in "a cat "]
         for _ in range(34):
-            ids.append(int(gpt(np.array([ids[-T:]]))[0, -1].argmax()))
+            ids.append(int(gpt(np.array([ids[-T:]]))[0][0, -1].argmax()))
         print(f"step {step:3}: loss {loss:.2f}, writes {''.join(characters[i] for i in ids)!r}")
     for name, g in grads.items():  # Adam
         first[name], second[name] = 0.9 * first[name] + 0.1 * g, 0.99 * second[name] + 0.01 * g**2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,16 +20,18 @@ class Fresh:
 
     values: dict[str, str]
     answer: float | list[int]
-    wrong: dict[str, float | list[int]]
+    wrong: Mapping[str, float | list[int]]
     tolerance: float = 0.0
 
     def tells_mistakes_apart(self) -> bool:
         """Whether no mistake gives a number that would count as right."""
         if isinstance(self.answer, list):
             return self.answer not in self.wrong.values()
-        return all(abs(value - self.answer) > 2 * self.tolerance + 1e-6 for value in self.wrong.values())
+        apart = 2 * self.tolerance + 1e-6
+        return all(not isinstance(value, list) and abs(value - self.answer) > apart for value in self.wrong.values())
 
 
+Option = TypeVar("Option")
 Generator = Callable[[np.random.Generator], Fresh]
 
 
@@ -37,7 +40,7 @@ def whole(rng: np.random.Generator, low: int, high: int) -> int:
     return int(rng.integers(low, high + 1))
 
 
-def pick(rng: np.random.Generator, options: list) -> int | float:
+def pick(rng: np.random.Generator, options: Sequence[Option]) -> Option:
     """One of the options."""
     return options[int(rng.integers(len(options)))]
 
