@@ -227,6 +227,8 @@ def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> Iterator[Reco
     kept, whole = run.taken, taken == WHOLE
 
     def hear(name: str, x: Tensor) -> None:
+        if torch._C._current_autograd_node() is not None:  # computed again, by activation checkpointing
+            return
         if not (whole or name in POSITIONS):
             x = taken.of(x)
         elif x.requires_grad:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from cutaway import build, preset, spec
 from cutaway.errors import InputError
@@ -54,6 +55,16 @@ def test_what_a_listener_runs_itself_is_not_heard(model):
     with torch.no_grad(), listening(model, hear, "final"):
         model(IDS)
     assert names == ["final"]
+
+
+def test_what_the_backward_pass_computes_again_is_recorded_once():
+    model = build(preset("modern-tiny"), seed=0)
+    block = model.blocks[1].forward
+    model.blocks[1].forward = lambda *given: checkpoint(block, *given, use_reentrant=False)
+    with record(model, "blocks.*.resid_mid", taken=Taken(gradients=True)) as run:
+        model(IDS).sum().backward()
+    assert run.n_steps == 1 and run["blocks.1.resid_mid"].shape == (2, 4, 64)
+    assert run.gradient("blocks.1.resid_mid").abs().max() > 0
 
 
 def test_patterns_mean_layers_as_in_a_list():
