@@ -84,7 +84,7 @@ class CompiledRecording:
         return self._run(kind, self.model.encode, source, given)
 
     def _run(self, kind: tuple[bool, ...], call: Callable[..., Any], *inputs: Any) -> tuple[Any, Recording]:
-        graph = self.graphs.setdefault(kind, _compiled(self.backend))
+        graph = self.graphs.get(kind) or self.graphs.setdefault(kind, _compiled(self.backend))
         try:
             out, taken = graph(self.model, call, self.names, self.taken.reduce, inputs)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as e:
