@@ -21,7 +21,7 @@ def everything() -> spec.Decoder:
     """A decoder that has a part of nearly every kind."""
     attn = spec.MultiHead(
         n_heads=4, n_kv_heads=2, positions=spec.RoPE(), qk_norm=spec.QKNorm(), clip=1.0, soft_cap=2.0, sinks=True,
-        output_gate="per_head",
+        output_gate="per_head", value_dim=3,
     )  # fmt: skip
     first = spec.Stage(branches=(spec.Branch(part=attn, norm_in=spec.RMSNorm(), norm_out=spec.RMSNorm()),))
     gated = spec.Branch(part=spec.Gated(d_ff=12, alpha=1.7, up_offset=0.5), norm_in=spec.LayerNorm())

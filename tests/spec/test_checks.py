@@ -178,6 +178,10 @@ ILLEGAL = [
         "layers.1.stages.0.branches.0.part.n_heads", (4,),
     ),
     (
+        layers(heads(n_heads=6, positions=T5Buckets()), heads(positions=T5Buckets())),
+        "layers.1.stages.0.branches.0.part.n_heads", (6,),
+    ),
+    (
         layers(heads(positions=T5Buckets()), heads(positions=T5Buckets(n_buckets=16))),
         "layers.1.stages.0.branches.0.part.positions.n_buckets", (32,),
     ),

@@ -173,6 +173,18 @@ def test_layers_that_borrow_keys_keep_none():
     assert spec.count(record, tokens=10).cache_bytes == 10 * 2 * 64 * 4
 
 
+def test_a_step_reads_no_weights_of_the_encoders_keys_and_values():
+    cost = spec.count(spec.preset("original-2017-tiny"), tokens=T, source_tokens=S)
+    cross = next(part for part in cost.parts if part.path == "decoder.blocks.1.cross")
+    assert cross.weight_bytes - cross.read_bytes == 4 * 2 * 64 * 64
+
+
+def test_a_pooled_head_costs_one_product_a_row():
+    for pool, times in (("mean", 1), ("none", T)):
+        record = spec.set_values(spec.preset("bert-tiny"), {"head": {"kind": "classes", "n_classes": 3, "pool": pool}})
+        assert spec.count(record, tokens=T).parts[-1].forward_flops == 2 * 3 * 64 * times
+
+
 def test_experts_are_idle_or_met():
     record = with_part("modern-tiny", ffn=EXPERTS)
     one, batch = spec.count(record, tokens=T), spec.count(record, tokens=T, batch=2)

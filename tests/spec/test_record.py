@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cutaway import spec
 from cutaway.errors import SpecError
 from cutaway.spec import Decoder, MultiHead, RoPE, parse
 from cutaway.spec.attention import CausalMask, SlidingMask
@@ -111,3 +112,11 @@ def test_a_whole_number_serves_where_a_number_is_asked():
 
 def test_kind_comes_first():
     assert next(iter(Decoder.parse(model()).plain())) == "kind"
+
+
+def test_what_is_auto_is_worked_out():
+    heads = spec.MultiHead(n_heads=4, n_kv_heads=2)
+    assert spec.sizes(heads, 64) == (4, 2, 16, 16, 16**-0.5)
+    assert spec.sizes(heads.replace(head_dim=9, value_dim=5, scale=0.3), 64) == (4, 2, 9, 5, 0.3)
+    latent = spec.Latent(n_heads=3, kv_rank=5, nope_dim=7, rope_dim=2, value_dim=4)
+    assert spec.sizes(latent, 64) == (3, 3, 9, 4, 9**-0.5)
