@@ -88,7 +88,7 @@ class CompiledRecording:
         try:
             out, taken = graph(self.model, call, self.names, self.taken.reduce, inputs)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as e:
-            why = " ".join(line.strip() for line in str(e).splitlines()[:2])
+            why = " ".join(line.strip() for line in str(e.__cause__ or e).splitlines()[:2])
             raise InputError(f"record: torch does not compile this: {why}; use `cutaway.record`") from e
         run = Recording(reduced=self.taken.reduce is not None)
         kept = replace(self.taken, reduce=None)

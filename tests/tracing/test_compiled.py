@@ -248,6 +248,15 @@ def test_threads_share_the_graphs():
 
 
 @pytest.mark.slow
+def test_that_torch_has_made_enough_graphs_is_said_in_a_line():
+    run = CompiledRecording(tiny(), "final", backend="eager")
+    run(ids_of((2, 4)))
+    with torch._dynamo.config.patch(recompile_limit=1), pytest.raises(InputError, match="recompile limit") as told:
+        run(ids_of((1, 4)))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.slow
 def test_tensors_are_reduced_in_the_graph():
     run = CompiledRecording(tiny(), "final", taken=Taken(lambda x: x[:, -1], dtype=torch.float64), backend="eager")
     out, got = run(ids_of((2, 5)))
