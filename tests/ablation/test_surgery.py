@@ -11,6 +11,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.generation import generate
 from cutaway.tap import listening
 from cutaway.tracing.edit import edit, knock_out
+from cutaway.tracing.record import record
 from tests.conformance.models import Inputs, drawn
 from tests.conformance.strategies import random_specs
 
@@ -278,6 +279,16 @@ def test_a_preset_of_each_kind_lists_its_parts():
         ("modern-tiny", "gate"),
     ):
         assert has in listed(build(preset(name), seed=0).spec)
+
+
+def test_the_one_norm_of_parallel_branches_is_taken_out():
+    branches = tuple(spec.Branch(part=part) for part in (spec.MultiHead(n_heads=2), spec.Gated(d_ff=6)))
+    block = spec.Block(stages=(spec.Stage(branches=branches, norm=spec.RMSNorm()),))
+    left = remove(drawn(spec.Decoder(d_model=8, vocab_size=32, context_length=16, layers=(block,))), "attn.norm")
+    with record(left, "blocks.0.resid_pre", "blocks.0.*.in") as run:
+        left(IDS)
+    for name in ("attn", "ffn"):
+        assert torch.equal(run[f"blocks.0.{name}.in"], run["blocks.0.resid_pre"])
 
 
 def test_an_encoder_of_images_is_taken_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 import cutaway
 from cutaway import spec
 from cutaway.generation import Reason, Run, generate
-from cutaway.generation.beam import Beam, Group
+from cutaway.generation.beam import Beam, BeamSearch, Group
 from cutaway.generation.stopping import Limit, Row
 from tests.conformance.models import drawn, logits_alone, plain, translator
 
@@ -110,6 +111,15 @@ def test_where_few_go_on_the_places_of_the_others_are_never_chosen():
     group.grow(candidates, spec.Generation(n_beams=2, length_penalty=0.0))
     assert [(beam.ids, beam.score) for beam in group.complete] == [([5, 0], -1.0), ([5, 0], -2.0)]
     assert [beam.score for beam in group.running] == [-3.0, -math.inf] and group.done
+
+
+def test_so_many_are_looked_at_that_n_go_on_past_every_stop():
+    options = spec.Generation(n_beams=2, stop_ids=(0, 1, 2))
+    group = Group(Row(0, Limit(9, Reason("limit", 9)), options), lambda ids: ids[-1] < 3)
+    logits = torch.tensor([[5.0, 4.9, 4.8, 4.7, 4.6, 0.0]])
+    reader = SimpleNamespace(start=lambda: logits, rows=[[9]], keep=lambda sources, same_memory: None)
+    BeamSearch(reader, options, [group]).step()
+    assert [beam.ids for beam in group.running] == [[3], [4]]
 
 
 @pytest.mark.parametrize(("score", "done"), [(-2.9, False), (-3.0, True), (-3.1, True)])
