@@ -25,8 +25,7 @@ class Stage:
         self.parts, self.dropout = parts, dropout
         self.adds = isinstance(record.residual, spec.Add)
         self.from_normed = isinstance(record.residual, spec.Add) and record.residual.skip == "normed"
-        scale = record.residual.scale if isinstance(record.residual, spec.Add) else 1.0
-        self.scale = 1.0 if isinstance(scale, str) else scale
+        self.scale = 1.0 if isinstance(record.scale, str) else record.scale
 
     def __call__(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         first = self.parts[0]

@@ -140,7 +140,8 @@ def round_trip(folder: Path, out: Path) -> None:
             given["decoder_input_ids"] = ids
     want, got = told(peer(folder), **given), told(peer(out), **given)
     assert want.keys() == got.keys()
-    assert all((got[name] - x).abs().max() <= 1e-6 * x.abs().max() for name, x in want.items())
+    near = 1e-6 if isinstance(record, spec.Decoder) else 0.0  # GELU goes by several names, whose formulas round apart
+    assert all((got[name] - x).abs().max() <= near * x.abs().max() for name, x in want.items())
 
 
 def both_ways(model_class: type, config: object, path: Path) -> Transformer:
