@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ from cutaway import spec
 from cutaway.checkpoints import hf
 from cutaway.checkpoints.blocks import Stack
 from cutaway.checkpoints.config import Config
-from cutaway.checkpoints.family import Family, Gguf, Kind, families
+from cutaway.checkpoints.family import Family, Gguf, families
 from cutaway.checkpoints.forms import Form, Way, forms, states_alone, without_pooler
 from cutaway.checkpoints.rules import Rule
 from cutaway.errors import CheckpointError, SpecError
@@ -44,14 +44,14 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Translation(Generic[Kind]):
-    """One family or architecture, as far as writing needs it."""
+class Translation:
+    """One family or architecture, as far as writing needs it: `write` and `rules` take models of its `kind`."""
 
     names: tuple[str, ...]
-    kind: type[Kind] | tuple[type[Kind], ...]
-    write: Callable[[Kind], dict[str, Any]]
-    read: Callable[[Config], Kind]
-    rules: Callable[[Kind], list[Rule]]
+    kind: type[Any] | tuple[type[Any], ...]
+    write: Callable[[Any], dict[str, Any]]
+    read: Callable[[Config], spec.Model]
+    rules: Callable[[Any], list[Rule]]
     tolerance: float = 1e-9
 
 
@@ -92,7 +92,7 @@ def fit_gguf(record: spec.Model, prefer: str = "") -> Target:
     return _fit(record, each, prefer, "GGUF architecture", without_pooler)
 
 
-def _read_hf(family: Family[Kind], config: Config) -> Kind:
+def _read_hf(family: Family[Any], config: Config) -> spec.Model:
     if config.data.get("model_type") not in family.model_types:
         raise CheckpointError(f"{config.where}: model_type {config.data.get('model_type')!r} is not the family's")
     record = family.to_spec(config)
@@ -109,7 +109,7 @@ def _read_gguf(gguf: Gguf, config: Config) -> Stack:
     return record
 
 
-def _fit(record: spec.Model, all_: list[Translation[Any]], prefer: str, what: str, way: Way) -> Target:
+def _fit(record: spec.Model, all_: list[Translation], prefer: str, what: str, way: Way) -> Target:
     """The target that was preferred; else one that many programs read, in the form with the fewest changes."""
     ordered = sorted(all_, key=lambda each: prefer not in each.names)
     common = {name for family in families() if family.gguf for name in family.model_types}
@@ -134,7 +134,7 @@ def _fit(record: spec.Model, all_: list[Translation[Any]], prefer: str, what: st
     raise CheckpointError(f"no {what} can hold this model: {reason}; keep it in Cutaway's own format")
 
 
-def _try(form: Form, each: Translation[Any]) -> Target | list[str] | str:
+def _try(form: Form, each: Translation) -> Target | list[str] | str:
     """The translation's answer, or in words what it would say otherwise, or why it can say nothing."""
     if not isinstance(form.record, each.kind):
         return ""

@@ -105,7 +105,8 @@ def _torch() -> Finding:
     if not right:
         return Finding("fault", "torch multiplies wrongly", "install the build of torch for this machine")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, none is needed"
-    return Finding("ok", f"torch computes, {torch.get_num_threads()} threads, {device}")
+    n = torch.get_num_threads()
+    return Finding("ok", f"torch computes, {n} thread{'s' * (n != 1)}, {device}")
 
 
 def _places(missing: set[str]) -> Iterator[Finding]:

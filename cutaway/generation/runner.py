@@ -38,13 +38,14 @@ class Runner:
 
     @staticmethod
     def of(model: nn.Module) -> Runner | None:
-        """None where a module was touched (hooks, another forward) or a branch is not a plain x + part(norm(x))."""
+        """None where a module was touched (hooks, another forward) or a block is not of plain x + part(norm(x))."""
         if type(model) is not OneStack or any(touched(module) for module in model.modules()):
             return None
         room = _Room(model.embedding.table.weight)
         blocks: list[list[Branch]] = []
         for block in model.blocks:
-            assert isinstance(block, Block)
+            if not isinstance(block, Block):
+                return None
             branches = [_branch(stage, room) for stage in block.stages]
             blocks.append([branch for branch in branches if branch is not None])
             if len(blocks[-1]) < len(branches):

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway import spec
+from cutaway.parts.block import Block
 from cutaway.parts.build import Builder, build_embedding, build_norm
 from cutaway.parts.embedding import Table
 from cutaway.parts.inputs import check_given
@@ -44,15 +45,18 @@ class Stack(nn.Module):
         """The states after the final norm, of these rows: what no other row looks at is computed for them alone."""
         tap(self, "positions", step.positions)  # to be seen only: what is made of them has its own taps
         x = tap(self, "embedded", self.embedding(ids, step))
-        n, early = len(self.blocks), rows != ALL and self._alone(self.blocks[-1:])
+        n, early = len(self.blocks), rows != ALL and self._unseen()
         for index, block in enumerate(self.blocks):
             layer = None if cache is None else cache.layer(index)
-            x = block(x, step, layer, rows if early and index == n - 1 else None)
+            x = block(x, step, layer, rows) if early and index == n - 1 else block(x, step, layer)
         if cache is not None:
             cache.commit()
         final = tap(self, "final", normed(self.final_norm, x))
         return final if early else final[:, rows]
 
-    def _alone(self, blocks: nn.ModuleList) -> bool:
-        """Whether there are some, and nobody sees what passes them."""
-        return len(blocks) > 0 and not heard() and not any(map(touched, blocks.modules()))
+    def _unseen(self) -> bool:
+        """Whether the last block is one of ours, and nobody sees what passes it and the norm after it."""
+        block = self.blocks[-1] if len(self.blocks) else None
+        if not isinstance(block, Block) or heard():
+            return False
+        return not any(map(touched, block.modules())) and (self.final_norm is None or not touched(self.final_norm))

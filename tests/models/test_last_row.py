@@ -7,6 +7,7 @@ import torch
 
 import cutaway
 from cutaway import Given, spec
+from cutaway.generation import generate
 
 IDS = torch.tensor([[5, 7, 9, 2], [0, 0, 3, 8]])
 MASK = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
@@ -51,13 +52,35 @@ def test_the_last_network_reads_one_row_unless_somebody_looks():
     assert rows_read(model, last) == [4, 4] and shapes == [4]
     handle.remove()
     assert rows_read(model, last) == [4, 1]
+    handle = model.final_norm.register_forward_hook(lambda m, x, y: shapes.append(y.shape[1]))
+    assert rows_read(model, last) == [4, 4] and shapes == [4, 4]
+
+
+class Doubled(torch.nn.Module):
+    """A block of somebody else: the block that it holds, its output doubled."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x, step, cache):
+        return 2 * self.block(x, step, cache)
+
+
+def test_a_block_of_another_kind_takes_the_place_of_one():
+    model = cutaway.build(cutaway.preset("modern-tiny"), seed=0).double().eval()
+    model.blocks[1] = Doubled(model.blocks[1])
+    assert (model(IDS, last=True) - model(IDS)[:, -1:]).abs().max() <= 1e-12
+    written = generate(model, [[5, 7, 9]], spec.Generation(max_tokens=3)).ids[0]
+    for n, token in enumerate(written):
+        assert int(model(torch.tensor([[5, 7, 9, *written[:n]]]))[0, -1].argmax()) == token
 
 
 def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
     record = cutaway.preset("modern-tiny")
     attn, ffn = record.blocks[0].stages
-    stage = attn.model_copy(update={"branches": attn.branches + ffn.branches})
-    record = record.model_copy(update={"layers": (spec.Block(stages=(stage,)),)})
+    stage = attn.replace(branches=attn.branches + ffn.branches)
+    record = record.replace(layers=(spec.Block(stages=(stage,)),))
     model = cutaway.build(record, seed=0).double().eval()
     assert rows_read(model, lambda: model(IDS, last=True)) == [4]
     assert (model(IDS, last=True) - model(IDS)[:, -1:]).abs().max() <= 1e-12

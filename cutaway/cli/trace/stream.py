@@ -79,7 +79,7 @@ def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out 
     if not names:
         raise InputError(f"{text!r}: no token of it can be predicted; give a text of at least two")
     rows = list(zip(names, losses.tolist(), strict=True))
-    note = f"mean {sum(losses.tolist()) / max(len(rows), 1):.3f}"
+    note = f"mean {float(losses.mean()):.3f}"
     subject.tell("Loss by token", [Table("Loss of each token", ("token", "nats"), rows, note, (1,), "bars")], out,
                  repr(text))  # fmt: skip
 
