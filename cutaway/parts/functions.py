@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "identity": lambda x: x,
+    "identity": torch.clone,  # as of the others, what it gives is its own and may be written over
     "removed": torch.ones_like,
 }
 

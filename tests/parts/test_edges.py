@@ -10,6 +10,7 @@ import torch
 from cutaway import build, preset, spec
 from cutaway.errors import InputError, SpecError
 from cutaway.generation import Cache
+from cutaway.parts.feedforward import Gated
 from cutaway.parts.moe import load_balance_loss
 from cutaway.parts.step import Given
 from cutaway.reference import feedforward as reference
@@ -96,3 +97,15 @@ def test_a_decoder_without_its_source_says_what_to_give():
     model = build(preset("original-2017-tiny"), seed=0)
     with pytest.raises(InputError, match="model.encode"):
         model(torch.tensor([[1, 2]]), Given())
+
+
+@pytest.mark.parametrize("activation", ["identity", "silu"])
+def test_what_a_hook_has_seen_is_not_written_over(activation):
+    module, seen = Gated(spec.Gated(d_ff=8, activation=activation), 4, 0.0), []
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        part = module.get_submodule(name)
+        torch.nn.init.constant_(part.weight, 0.5)
+        part.register_forward_hook(lambda part, x, y: seen.append((y, y.clone())))
+    with torch.no_grad():
+        module(torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0)), None, None)
+    assert len(seen) == 3 and all(torch.equal(held, then) for held, then in seen)
