@@ -209,7 +209,7 @@ def test_trap_26_embedding_factor_in_the_dtype_of_the_model(dtype, want):
     embedding = TokenEmbedding(spec.TokenEmbedding(factor="sqrt_d_model"), 3072, 2, None, 0.0).to(dtype)
     embedding.tokens.weight = torch.nn.Parameter(torch.ones(2, 3072, dtype=dtype))
     with torch.no_grad():
-        got = embedding(torch.zeros(1, 1, dtype=torch.long), None, None)
+        got = embedding(torch.zeros(1, 1, dtype=torch.long), None)
     assert got[0, 0, 0].item() == torch.tensor(want, dtype=dtype).item()
 
 

@@ -217,7 +217,7 @@ def test_trap_14_a_row_of_padding_alone_is_finite_and_stays_alone(case, name):
 @pytest.mark.parametrize("written_out", [False, True])
 def test_trap_15_a_hidden_key_is_below_every_score(written_out):
     q, k = torch.ones(1, 1, 1, 1).double(), torch.tensor([-2e5, -2e5 + 1, 0.0]).double().view(1, 1, 3, 1)
-    view = View(allowed=torch.tensor([True, True, False]).view(1, 1, 1, 3))
+    view = View.where(torch.tensor([True, True, False]).view(1, 1, 1, 3))
     scoring = Scoring(1.0, 1e9 if written_out else None)  # with a cap the scores are written out
     weights = attend(torch.nn.Identity(), q, k, torch.eye(3).double()[None, None], view, scoring)
     np.testing.assert_allclose(weights.flatten().numpy(), [0.2689, 0.7311, 0], atol=5e-5)

@@ -9,10 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from cutaway import cli, spec
+from cutaway.cli import output
 from cutaway.loaded import Loaded
 from cutaway.models import build
 from cutaway.tokenizers.tokenizer import Tokenizer
 from cutaway.tokenizers.train import train
+
+
+@pytest.fixture(autouse=True)
+def consoles(monkeypatch):
+    """As wide as COLUMNS says now, not as it said when the first test printed something."""
+    for console in (output.console, output.errors):
+        monkeypatch.setattr(console, "_width", None)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def test_a_grid_as_text_has_all_numbers_where_they_fit():
     assert str(GRID).splitlines() == [
         "Effects",
         "layer  0      1",
-        "0      1.00   0.00",
+        "0       1.00  0.00",
         "1      -0.50",
         "columns: token  0 ' a'  1 <b>",
         "n",
