@@ -39,11 +39,13 @@ def fetch_known(name: str) -> Path:
 
 
 def load_model(name: str, dtype: torch.dtype | None = None) -> Loaded:
-    """The model of a name, ready to run, in float32 or another type."""
+    """The model of a name, ready to run, in float32 or another type; a terminal is told of random weights."""
     import torch
 
     from cutaway.loaded import load
 
+    if name in spec.names() and errors.is_terminal:
+        errors.print(f"{name}: a preset, so its weights are random")
     return load(name if name in spec.names() else fetch(name), torch.float32 if dtype is None else dtype)
 
 
