@@ -19,7 +19,7 @@ from cutaway.parts.attention import MultiHead
 from cutaway.parts.block import Block
 from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.linear import Linear, joined, touched
-from cutaway.parts.norms import RMSNorm, normed
+from cutaway.parts.norms import LayerNorm, RMSNorm, normed
 from cutaway.parts.positions import Rotary, Unplaced
 from cutaway.parts.residual import Stage, norm_of, scale_of
 from cutaway.parts.slots import LayerCache
@@ -30,6 +30,12 @@ Row = Callable[[Float[Tensor, " D"]], Float[Tensor, " E"]]
 Branch = Callable[[Float[Tensor, " D"], Step, LayerCache], Float[Tensor, " D"]]
 
 
+PLAIN = frozenset({
+    nn.ModuleList, Block, MultiHead, Rotary, Unplaced, Dense, Gated, Linear, LayerNorm, RMSNorm,
+})  # fmt: skip
+"""What plain blocks consist of."""
+
+
 class Runner:
     """Logits [1 1 V] of one more token of one row, from a model of plain blocks: see `of`. Weights stay the model's."""
 
@@ -38,8 +44,12 @@ class Runner:
 
     @staticmethod
     def of(model: nn.Module) -> Runner | None:
-        """None where a module was touched (hooks, another forward) or a block is not of plain x + part(norm(x))."""
+        """None where a module was touched (hooks, another forward), or put in the place of one that is known here, or
+        a branch is not a plain x + part(norm(x)).
+        """
         if type(model) is not OneStack or any(touched(module) for module in model.modules()):
+            return None
+        if any(type(module) not in PLAIN for module in model.blocks.modules()):
             return None
         room = _Room(model.embedding.table.weight)
         blocks: list[list[Branch]] = []

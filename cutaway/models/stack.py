@@ -45,7 +45,7 @@ class Stack(nn.Module):
         """The states after the final norm, of these rows: what no other row looks at is computed for them alone."""
         tap(self, "positions", step.positions)  # to be seen only: what is made of them has its own taps
         x = tap(self, "embedded", self.embedding(ids, step))
-        n, early = len(self.blocks), rows != ALL and self._unseen()
+        n, early = len(self.blocks), rows != ALL and self._unseen(step)
         for index, block in enumerate(self.blocks):
             layer = None if cache is None else cache.layer(index)
             x = block(x, step, layer, rows) if early and index == n - 1 else block(x, step, layer)
@@ -54,9 +54,9 @@ class Stack(nn.Module):
         final = tap(self, "final", normed(self.final_norm, x))
         return final if early else final[:, rows]
 
-    def _unseen(self) -> bool:
-        """Whether the last block is one of ours, and nobody sees what passes it and the norm after it."""
+    def _unseen(self, step: Step) -> bool:
+        """Whether the last block is one of ours, and nobody sees what passes it and the norm, or balances experts."""
         block = self.blocks[-1] if len(self.blocks) else None
-        if not isinstance(block, Block) or heard():
+        if not isinstance(block, Block) or step.aux is not None or heard():
             return False
         return not any(map(touched, block.modules())) and (self.final_norm is None or not touched(self.final_norm))

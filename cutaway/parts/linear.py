@@ -40,17 +40,21 @@ def together(x: Float[Tensor, "*B I"], *maps: Linear) -> Sequence[Tensor]:
 
 
 def touched(module: nn.Module) -> bool:
-    """Whether calling the module does more than, or other than, its class's forward."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+    """Whether calling the module does more than, or other than, its class's forward, or a hook hears its gradients."""
+    own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(own or "forward" in vars(module) or nn.modules.module._has_any_global_hook())
 
 
 def joined(maps: Sequence[Linear]) -> Tensor | None:
     """The weights of maps as one matrix, if it is there already: one after the other in one piece of memory.
 
-    It is a view, so a change of any of them shows; maps with biases stay apart.
+    It is a view, so a change of any of them shows. Maps with biases stay apart, and so does what stands in a map's or
+    a weight's place: adapters, parametrised weights, those of `torch.func`.
     """
+    if torch.compiler.is_compiling() or any(type(each) is not Linear or each.bias is not None for each in maps):
+        return None
     weights = [each.weight for each in maps]
-    if torch.compiler.is_compiling() or any(each.bias is not None for each in maps):
+    if any(type(weight) is not nn.Parameter for weight in weights):
         return None
     first, end = weights[0], weights[0].data_ptr()
     for weight in weights:

@@ -91,6 +91,57 @@ def test_a_touched_or_odd_model_runs_by_its_forwards():
     assert Runner.of(build(odd, seed=0)) is None
 
 
+class Adapted(torch.nn.Module):
+    """A map with a change of low rank beside it, which shows the map's own weight as adapters do."""
+
+    def __init__(self, base: torch.nn.Module) -> None:
+        super().__init__()
+        self.base = base
+        self.change = torch.nn.Linear(base.weight.shape[1], len(base.weight), bias=False, dtype=base.weight.dtype)
+
+    def forward(self, x):
+        return self.base(x) + self.change(x)
+
+    weight, bias = property(lambda self: self.base.weight), property(lambda self: self.base.bias)
+
+
+@pytest.mark.parametrize("name", ["attn.q_proj", "attn.o_proj", "ffn.up_proj", "ffn.down_proj"])
+@pytest.mark.parametrize("wrap", [Adapted, lambda base: torch.nn.Sequential(base, torch.nn.Tanh())])
+def test_what_stands_in_the_place_of_a_map_is_called(tmp_path, name, wrap):
+    native.save(drawn("llama-tiny", torch.float32), tmp_path)
+    model = open_checkpoint(tmp_path).load(torch.float64)  # q, k and v are one matrix
+    path, _, leaf = name.partition(".")
+    part = model.blocks[1].get_submodule(path)
+    setattr(part, leaf, wrap(part.get_submodule(leaf)))
+    assert Runner.of(model) is None
+    whole = model(IDS)
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS), whole, rtol=1e-11, atol=1e-11)
+    ids = generate(model, IDS.tolist(), spec.Generation(max_tokens=3), Run()).ids[0]
+    with torch.no_grad():
+        assert model(torch.cat((IDS, torch.tensor([ids])), 1))[0, -4:-1].argmax(-1).tolist() == ids
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_weights_of_several_models_at_once():
+    models = [drawn("llama-tiny"), build(preset("llama-tiny"), seed=1, dtype=torch.float64).eval()]
+    weights, _ = torch.func.stack_module_state(models)
+    with torch.no_grad():
+        got = torch.func.vmap(lambda each: torch.func.functional_call(models[0], each, (IDS,)))(weights)
+        torch.testing.assert_close(got, torch.stack([model(IDS) for model in models]), rtol=1e-11, atol=1e-11)
+
+
+def test_a_hook_on_every_module_hears_every_step():
+    model, seen = drawn("llama-tiny"), []
+    hook = lambda module, x, y: seen.append(y.shape[1]) if module is model.blocks[1].attn.k_proj else None
+    handle = torch.nn.modules.module.register_module_forward_hook(hook)
+    try:
+        generate(model, [[1, 2, 3]], spec.Generation(max_tokens=4), Run())
+    finally:
+        handle.remove()
+    assert seen == [3, 1, 1, 1]
+
+
 def test_a_listener_hears_every_step():
     model = drawn("llama-tiny")
     heard, options = [], spec.Generation(max_tokens=4)

@@ -76,6 +76,41 @@ def test_a_block_of_another_kind_takes_the_place_of_one():
         assert int(model(torch.tensor([[5, 7, 9, *written[:n]]]))[0, -1].argmax()) == token
 
 
+def test_hooks_on_the_last_norm_and_on_gradients_see_all_rows():
+    model, shapes = cutaway.build(cutaway.preset("modern-tiny"), seed=0).eval(), []
+    handle = model.final_norm.register_forward_hook(lambda m, x, y: shapes.append(y.shape[1]))
+    model(IDS, last=True)
+    handle.remove()
+    down = model.blocks[1].ffn.down_proj
+    down.register_full_backward_hook(lambda m, before, after: shapes.append(after[0].shape[1]))
+    model.requires_grad_()
+    model(IDS, last=True).sum().backward()
+    assert shapes == [4, 4]
+
+
+def test_the_balance_of_experts_counts_all_tokens():
+    record = cutaway.preset("modern-tiny")
+    attn, ffn = record.blocks[0].stages
+    part = spec.MixtureOfExperts(n_experts=4, n_active=2, expert=spec.Gated(d_ff=8), load_balance=0.1)
+    ffn = ffn.replace(branches=(ffn.branches[0].replace(part=part),))
+    model = cutaway.build(record.replace(layers=(spec.Block(stages=(attn, ffn)),)), seed=0).eval()
+    one, whole = [], []
+    model(IDS, Given(aux=one), last=True)
+    model(IDS, Given(aux=whole))
+    assert one == whole and len(one) == 1
+
+
+def test_a_block_of_another_make_is_called_as_all_are():
+    model = cutaway.build(cutaway.preset("modern-tiny"), seed=0).double().eval()
+
+    class Same(torch.nn.Module):
+        def forward(self, x, step, cache):
+            return x
+
+    model.blocks[1] = Same()
+    assert (model(IDS, last=True) - model(IDS)[:, -1:]).abs().max() <= 1e-12
+
+
 def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
     record = cutaway.preset("modern-tiny")
     attn, ffn = record.blocks[0].stages
