@@ -248,7 +248,7 @@ def matcher(patterns: Iterable[str], paths: Iterable[str] = ()) -> Callable[[str
 def _matches(pattern: str, paths: list[str]) -> Callable[[str], bool]:
     parts = re.split(r"\[([^\]]*)\]", pattern)  # text, what stands in brackets, text, ...
     spans = [_span(inside, pattern) for inside in parts[1::2]]
-    text = r"\.(\d+)".join(re.escape(part).replace(r"\*", ".*") for part in parts[::2])
+    text = r"\.(\d+)".join(re.sub(r"(\\\*)+", ".*", re.escape(part)) for part in parts[::2])
     form = re.compile(text)
     counts = [_count(part.rpartition(".")[2], paths) for part in parts[:-1:2]]
 

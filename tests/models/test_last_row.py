@@ -100,17 +100,6 @@ def test_the_balance_of_experts_counts_all_tokens():
     assert one == whole and len(one) == 1
 
 
-def test_a_block_of_another_make_is_called_as_all_are():
-    model = cutaway.build(cutaway.preset("modern-tiny"), seed=0).double().eval()
-
-    class Same(torch.nn.Module):
-        def forward(self, x, step, cache):
-            return x
-
-    model.blocks[1] = Same()
-    assert (model(IDS, last=True) - model(IDS)[:, -1:]).abs().max() <= 1e-12
-
-
 def test_a_block_whose_parts_stand_side_by_side_reads_all_rows():
     record = cutaway.preset("modern-tiny")
     attn, ffn = record.blocks[0].stages

@@ -11,6 +11,7 @@ import torch
 from cutaway import build, generate, preset, spec
 from cutaway.cli.taps import show_taps
 from cutaway.errors import InputError
+from cutaway.tap import matcher
 from cutaway.tracing.edit import edit, scale
 from cutaway.tracing.names import GLOSSARY, LETTERS, describe, kind_of, ours
 from cutaway.tracing.record import record
@@ -107,3 +108,8 @@ def test_taps_tells_axes_sizes_formulas_and_other_names(capsys):
     text = capsys.readouterr().out
     assert "blocks.*.attn.q  B N T H: 1 × 4 × 3 × 16  layers 0–1" in text
     assert "hidden_states[i]" in text and "q_norm(W_q in)" in text
+
+
+def test_many_stars_are_one():
+    means = matcher([30 * "*" + "q"])
+    assert means("blocks.0.attn.q") and not means("blocks.0.attn.k" * 4)
