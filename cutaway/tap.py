@@ -275,6 +275,6 @@ def _span(text: str, pattern: str) -> slice:
         numbers = []
     if len(numbers) == 1 and numbers[0] is not None:
         return slice(numbers[0], numbers[0] + 1 or None)
-    if len(numbers) not in (2, 3):
+    if len(numbers) not in (2, 3) or numbers[2:] == [0]:
         raise InputError(f"{pattern}: [{text}] is neither a layer nor a range of them; write blocks[3] or blocks[3:7]")
     return slice(*numbers)

@@ -113,3 +113,8 @@ def test_taps_tells_axes_sizes_formulas_and_other_names(capsys):
 def test_many_stars_are_one():
     means = matcher([30 * "*" + "q"])
     assert means("blocks.0.attn.q") and not means("blocks.0.attn.k" * 4)
+
+
+def test_a_range_of_step_0_is_refused():
+    with pytest.raises(InputError, match="neither a layer nor a range"):
+        matcher(["blocks[::0].attn.q"])
