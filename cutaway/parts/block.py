@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from cutaway.errors import InputError
 from cutaway.parts.residual import Stage
 from cutaway.parts.slots import LayerCache
 from cutaway.parts.step import Step
@@ -22,6 +25,14 @@ class Block(nn.Module):
         ffn = parts.get("ffn")
         looks = [i for i, stage in enumerate(stages) if any(part is not ffn for part in stage.parts)]
         self.n_looking = 1 + max(looks, default=-1)  # the stages after these take each token alone
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_modules", ()):
+            raise InputError(
+                f"block.{name}: a part carries the norms of its stage, so nothing can take its place; replace a module "
+                "inside it, hook or `edit` it, or build a model of another spec"
+            )
+        super().__setattr__(name, value)
 
     def forward(
         self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None, rows: slice | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -109,3 +110,11 @@ def test_what_a_hook_has_seen_is_not_written_over(activation):
     with torch.no_grad():
         module(torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0)), None, None)
     assert len(seen) == 3 and all(torch.equal(held, then) for held, then in seen)
+
+
+def test_nothing_takes_the_place_of_a_whole_part():
+    block = build(preset("modern-tiny"), seed=0).blocks[0]
+    with pytest.raises(InputError, match="block.ffn: a part carries the norms of its stage"):
+        block.ffn = torch.nn.Identity()
+    kept = copy.deepcopy(block)
+    assert kept.ffn is kept.stages[1].parts[0] is not block.ffn
