@@ -225,11 +225,15 @@ def test_a_lab_that_is_drawn_late_does_not_move_the_button_under_the_pointer(ope
         answer(page, "19.1", right("19.1"), is_right=True)
     form = page.locator("[data-question='19.2']")
     form.locator("input.field").fill(right("19.2"))
-    form.get_by_role("button", name="Check").hover()
+    check = form.get_by_role("button", name="Check")
+    check.scroll_into_view_if_needed()
+    page.wait_for_timeout(700)  # until the part that has opened stands: the pointer moves once
+    check.hover()
     page.mouse.down()
     for request in held:
         request.continue_()
     page.locator("[data-lab=residual-path] svg").first.wait_for()
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is shown
     page.mouse.up()
     expect(form.locator(".said b")).to_have_text("Right", timeout=20_000)
 

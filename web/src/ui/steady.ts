@@ -1,28 +1,37 @@
 /**
- * Keeps what the reader works at in its place while something above it grows, such as a lab that is drawn late: else a
- * button may move away under the pointer, between press and release, and the click is lost.
+ * Keeps what the reader works at in its place while something above it grows or shrinks, such as a lab that is drawn
+ * late: else a button may move away under the pointer, between press and release, and the click is lost.
+ *
+ * The browser's own anchoring chooses another element to keep, so it is off while something here is held.
  */
-const heights = new WeakMap<Element, number>();
-let stood = 0;
-addEventListener("scroll", () => (stood = scrollY), { passive: true });
+let held: Element | null = null;
+let top = -1; // where it stands in the window
+let stood = 0; // how far the page was scrolled then
 
-const watcher = new ResizeObserver((entries) => {
-  const held = document.activeElement;
-  let grown = 0;
-  for (const { target } of entries) {
-    const tall = (target as HTMLElement).offsetHeight;
-    const above = held && !target.contains(held) && target.compareDocumentPosition(held) & Node.DOCUMENT_POSITION_FOLLOWING;
-    if (above) grown += tall - (heights.get(target) ?? tall);
-    heights.set(target, tall);
-  }
-  const moved = scrollY - stood; // what the browser has already made up for
+const seen = (): boolean => held !== null && held.isConnected && top >= 0 && top < innerHeight;
+
+function hold(element: EventTarget | null): void {
+  held = element instanceof Element && element !== document.body ? element : null;
+  note();
+}
+
+function note(): void {
+  top = held?.isConnected ? held.getBoundingClientRect().top : -1;
   stood = scrollY;
-  if (!grown || !held) return;
-  const was = held.getBoundingClientRect().top - grown + moved;
-  if (was >= 0 && was < innerHeight) scrollBy({ top: grown - moved, behavior: "instant" });
-});
+  for (const each of [document.documentElement, document.body]) each.style.overflowAnchor = seen() ? "none" : "";
+}
 
-export function steady(node: HTMLElement): () => void {
-  watcher.observe(node);
-  return () => watcher.unobserve(node);
+export function keepSteady(): void {
+  addEventListener("pointerdown", (event) => hold(event.target), true);
+  addEventListener("focusin", (event) => hold(event.target));
+  addEventListener("focusout", (event) => event.target === held && hold(null));
+  addEventListener("scroll", () => {
+    top -= scrollY - stood; // the reader's own scrolling, since nothing else scrolls while something is held
+    stood = scrollY;
+    if (!seen()) note();
+  }, { passive: true });
+  new ResizeObserver(() => {
+    if (held && seen()) scrollBy({ top: held.getBoundingClientRect().top - top, behavior: "instant" });
+    note();
+  }).observe(document.body);
 }
