@@ -7,7 +7,7 @@ import sys
 import torch
 
 import cutaway
-from cutaway.tracing.lens import token_losses
+from cutaway.tracing.lens import next_token_losses
 
 TEXT = "The sun rises in the east and sets in the"
 PARTS = ("blocks.1.ffn", "blocks.0.attn", "scale", "positions", "mask", "final_norm")
@@ -20,7 +20,7 @@ def main(name: str = "smollm2") -> None:
         left = model.model if part == "nothing" else cutaway.remove(model.model, part)
         with torch.no_grad():
             token = int(left(ids)[0, -1].argmax())
-        loss = float(token_losses(left, ids).mean())
+        loss = float(next_token_losses(left, ids).mean())
         print(f"without {part:14} {loss:7.3f} nats a token, next {model.decode([token])!r}")
 
 

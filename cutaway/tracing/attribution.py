@@ -21,7 +21,7 @@ from cutaway.parts.norms import LayerNorm
 from cutaway.parts.residual import Stage, norm_of
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import Held, blocks_of, factor_of, stack_of, token_head, writing
+from cutaway.tracing.stacks import Held, blocks_of, check_token_head, factor_of, stack_of, writing
 from cutaway.tracing.tables import Table
 
 By = Literal["branch", "head", "neuron"]
@@ -62,7 +62,7 @@ def attribute(
     Raises InputError where the stream is no plain sum (a norm on it, a branch without residual), and where no part can
     be split so.
     """
-    head = token_head(model)
+    check_token_head(model)
     stack, prefix = stack_of(model)
     blocks = blocks_of(stack)
     _refuse_other_streams(blocks)
@@ -76,7 +76,7 @@ def attribute(
         logits = model(ids, given)
     here = _Here(run, prefix, position)
     token = int(logits[0, position].argmax()) if token is None else token
-    reader = _Reader(head, stack.final_norm, here, token)
+    reader = _Reader(model.head, stack.final_norm, here, token)
     labels, values = ["embedding"], [reader.of(here["embedded"])[None]]
     for branch in branches:
         pieces = branch.pieces(here)
@@ -99,7 +99,8 @@ class _Here:
 class _Reader:
     """w . N(x) for one token's row w of the head, with the final norm's scale of this position held."""
 
-    def __init__(self, head: TokenHead, norm: nn.Module | None, here: _Here, token: int) -> None:
+    def __init__(self, head: nn.Module, norm: nn.Module | None, here: _Here, token: int) -> None:
+        assert isinstance(head, TokenHead)
         if head.transform is not None:
             raise InputError("attribution: the head transforms the state, so that the logit is no sum of parts")
         table = head.weight if head.tied[0] is None else head.tied[0].weight

@@ -14,9 +14,9 @@ from torch import Tensor
 from cutaway.models import EncoderDecoder, Stack, Transformer
 from cutaway.tap import listening
 from cutaway.tracing.patching import Question, chunks
-from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import record
-from cutaway.tracing.stacks import token_head
+from cutaway.tracing.stacks import check_token_head
 from cutaway.tracing.tables import Table
 
 TOKENS = 128
@@ -83,8 +83,8 @@ def integrated_gradients(
     >>> tuple(found.values.shape), abs(found.gap) <= 0.05 * abs(found.top - found.base)
     ((3,), True)
     """
-    token_head(model)
-    alone(prompt)
+    check_token_head(model)
+    check_one_row(prompt)
     ends = _embedded(model, prompt)
     path = _Path(model, prompt, question, _starts(model, prompt, baseline, ends), ends)
     cuts = [i / 4 for i in range(5)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Stack, Transformer
-from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import record
 from cutaway.tracing.stacks import check_layer, stack_of
 from cutaway.tracing.tables import Grid, Table
@@ -34,7 +34,7 @@ def attention(model: Transformer, prompt: Prompt, layer: int = 0, head: int = 0,
 
     Raises InputError for a layer or head that the model does not have.
     """
-    alone(prompt)
+    check_one_row(prompt)
     stack, prefix, part = stack_where(model, where)
     check_layer(stack, layer)
     name = f"{prefix}blocks.{layer}.{part}.pattern"

@@ -17,7 +17,7 @@ from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import stack_of, token_head
+from cutaway.tracing.stacks import check_token_head, stack_of
 from cutaway.tracing.tables import Grid, Table
 
 Translate = Callable[[int, Tensor], Tensor]
@@ -70,7 +70,7 @@ def logit_lens(
     >>> logit_lens(model, torch.tensor([[1, 2, 3]])).depths
     ('embedded', 'blocks.0', 'blocks.1')
     """
-    head = token_head(model)
+    check_token_head(model)
     if len(ids) != 1:
         raise InputError(f"lens: {len(ids)} rows; give one text")
     side, prefix = stack_of(model)
@@ -79,12 +79,12 @@ def logit_lens(
         states = [run[name] for name in run.names]
         step = side.begin(ids, given, None)
         states = [translate(depth, state) for depth, state in enumerate(states)]
-        logits = [head(normed(side.final_norm, state), step) for state in states]
+        logits = [model.head(normed(side.final_norm, state), step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))
 
 
-def token_losses(model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
+def next_token_losses(model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
     """-log p of each token but the first, in nats, given those before it; none of a text of one token.
 
     Raises InputError for a model that does not predict the next token.

@@ -14,7 +14,7 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.tap import listening
-from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.stacks import check_layer, stack_of
 from cutaway.tracing.tables import Table
 
@@ -75,7 +75,7 @@ def top_activations(
     tap, largest = f"{prefix}blocks.{layer}.ffn.hidden", list[tuple[tuple[float, int], int, Hit]]()
     total, positive, n, low, high, ties = 0.0, 0, 0, float("inf"), -float("inf"), count()
     for prompt in prompts:
-        alone(prompt)
+        check_one_row(prompt)
         window = (prompt.source if encoder and prompt.source is not None else prompt.ids)[0].tolist()
         values = _outputs(model, prompt, tap, neuron)
         for at in values.argsort(descending=True, stable=True)[:top].tolist():

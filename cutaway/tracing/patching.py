@@ -18,9 +18,9 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.tap import listening
-from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import stack_of, token_head
+from cutaway.tracing.stacks import check_token_head, stack_of
 from cutaway.tracing.tables import Grid
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Runs:
     @torch.no_grad()
     def of(cls, model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, tap: str) -> Runs:
         """Raises InputError for prompts that cannot be compared, and answers that are alike."""
-        comparable(model, clean, corrupted)
+        check_comparable(model, clean, corrupted)
         with record(model, tap) as held:
             top = float(question.of(model, clean))
         with record(model, tap) as base:
@@ -179,17 +179,12 @@ def chunks(items: Sequence[T], prompt: Prompt, n_tokens: int = TOKENS) -> list[S
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
+def check_comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
     """Raise InputError unless the model has logits of tokens, and the prompts equally many tokens."""
-    token_head(model)
+    check_token_head(model)
     for prompt in (clean, corrupted):
-        alone(prompt)
-    pairs: list[tuple[str, Callable[[Prompt], Tensor | None]]] = [
-        ("", lambda p: p.ids),
-        ("source ", lambda p: p.source),
-    ]
-    for what, ids in pairs:
-        a, b = ids(clean), ids(corrupted)
+        check_one_row(prompt)
+    for what, a, b in (("", clean.ids, corrupted.ids), ("source ", clean.source, corrupted.source)):
         if a is not None and b is not None and a.shape != b.shape:
             raise InputError(
                 f"patch: the clean {what}prompt has {a.shape[1]} tokens, the corrupted one {b.shape[1]}; give texts of "

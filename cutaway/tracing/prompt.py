@@ -67,7 +67,7 @@ class Prompt:
         return replace(self, ids=self.ids.expand(n, -1), source=source)
 
 
-def alone(prompt: Prompt) -> None:
+def check_one_row(prompt: Prompt) -> None:
     """Raise InputError unless there is one row."""
     if len(prompt.ids) != 1 or (prompt.source is not None and len(prompt.source) != 1):
         raise InputError(f"prompt: {len(prompt.ids)} rows; give one text")

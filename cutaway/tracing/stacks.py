@@ -16,11 +16,10 @@ from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.residual import Stage, scale_of
 
 
-def token_head(model: Transformer) -> TokenHead:
-    """The head that gives logits of tokens; raises InputError for another."""
+def check_token_head(model: Transformer) -> None:
+    """Raise InputError for a head that gives no logits of tokens."""
     if not isinstance(model.head, TokenHead):
         raise InputError(f"this needs logits of tokens; the model's head is {model.spec.head.kind!r}")
-    return model.head
 
 
 def stack_of(model: Transformer, encoder: bool = False) -> tuple[Stack, str]:

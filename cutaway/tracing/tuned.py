@@ -15,9 +15,9 @@ from cutaway.models import Transformer
 from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.lens import Lens, logit_lens
-from cutaway.tracing.prompt import Prompt, alone
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import record
-from cutaway.tracing.stacks import stack_of, token_head
+from cutaway.tracing.stacks import check_token_head, stack_of
 from cutaway.tracing.tables import Table
 
 HELD, SCORED = 0.2, 128
@@ -97,7 +97,7 @@ def tune(
 
     Raises InputError for a model without logits of tokens, and fewer than two prompts.
     """
-    token_head(model)
+    check_token_head(model)
     n_held = max(round(HELD * len(prompts)), 1)
     if len(prompts) - n_held < 1 or steps < 1 or batch < 1:
         raise InputError(
@@ -147,8 +147,8 @@ class _Reader:
     """head(final_norm(h)) [M V] of states [M D]."""
 
     def __init__(self, model: Transformer) -> None:
-        self.head, (stack, _) = token_head(model), stack_of(model)
-        self.final_norm = stack.final_norm
+        stack, _ = stack_of(model)
+        self.head, self.final_norm = model.head, stack.final_norm
         self.step = stack.begin(torch.zeros(1, 1, dtype=torch.long), NOTHING, None)
 
     def __call__(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M V"]:
@@ -165,7 +165,7 @@ def _states(model: Transformer, prompts: Sequence[Prompt]) -> tuple[tuple[str, .
     _, prefix = stack_of(model)
     found, names = [], ()
     for prompt in prompts:
-        alone(prompt)
+        check_one_row(prompt)
         with torch.no_grad(), record(model, f"{prefix}embedded", f"{prefix}blocks.*.resid_post") as run:
             prompt.states(model)
         names = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)

@@ -12,7 +12,7 @@ from cutaway.tracing import heads
 from cutaway.tracing.attribution import attribute
 from cutaway.tracing.edit import edit, knock_out
 from cutaway.tracing.heads import attention, entropy, head_scores, patterns, rollout
-from cutaway.tracing.lens import logit_lens, stream_sizes, token_losses
+from cutaway.tracing.lens import logit_lens, next_token_losses, stream_sizes
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from cutaway.tracing.tables import Table, report
@@ -35,10 +35,10 @@ def test_the_lens_ends_at_the_model_itself():
     assert table.rows[-1][1].startswith(f"'<{best}>'")
 
 
-def test_token_losses_are_those_of_cross_entropy():
+def test_next_token_losses_are_those_of_cross_entropy():
     model = drawn("modern-tiny")
     wanted = torch.nn.functional.cross_entropy(model(IDS)[0, :-1], IDS[0, 1:], reduction="none")
-    torch.testing.assert_close(token_losses(model, IDS), wanted)
+    torch.testing.assert_close(next_token_losses(model, IDS), wanted)
 
 
 def test_a_norm_on_the_sum_is_refused():

@@ -13,7 +13,7 @@ from cutaway.models import EncoderDecoder, Transformer
 from cutaway.tracing.attribution import attribute
 from cutaway.tracing.gradients import integrated_gradients
 from cutaway.tracing.heads import attention, entropy, head_scores, patterns, rollout
-from cutaway.tracing.lens import logit_lens, stream_sizes, token_losses
+from cutaway.tracing.lens import logit_lens, next_token_losses, stream_sizes
 from cutaway.tracing.neurons import top_activations
 from cutaway.tracing.numerics import errors, watch
 from cutaway.tracing.patching import Question, patch_sweep
@@ -108,7 +108,7 @@ class Asked:
 EXPLAINED = {
     "lens": lambda a: logit_lens(a.model, A, a.clean.given(a.model)).log_probabilities,
     "tuned": lambda a: tune(a.model, [a.clean, a.corrupted, a.clean], 2).after,
-    "loss": lambda a: token_losses(a.model, A, a.clean.given(a.model)),
+    "loss": lambda a: next_token_losses(a.model, A, a.clean.given(a.model)),
     "sizes": Asked.sizes,
     "attention": lambda a: attention(a.model, a.clean, 1, 1).values,
     "cross": lambda a: attention(a.model, a.clean, 1, 1, "cross").values,

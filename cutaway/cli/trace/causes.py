@@ -119,11 +119,11 @@ def gradients(
     from cutaway.cli.output import busy
     from cutaway.tracing.gradients import integrated_gradients
     from cutaway.tracing.patching import Question
-    from cutaway.tracing.stacks import token_head
+    from cutaway.tracing.stacks import check_token_head
 
     subject = Subject.of(model, reading)
     prompt, loaded = subject.prompt(text), subject.loaded.model
-    token_head(loaded)
+    check_token_head(loaded)
     at = subject.position(position, prompt)
     with torch.no_grad():
         right = subject.token("--token", token) if token else int(prompt.run(loaded)[0, at].argmax())

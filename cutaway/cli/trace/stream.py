@@ -62,7 +62,7 @@ def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out 
     from cutaway import spec
     from cutaway.encoding import pseudo_losses
     from cutaway.errors import InputError
-    from cutaway.tracing.lens import token_losses
+    from cutaway.tracing.lens import next_token_losses
     from cutaway.tracing.tables import Table
 
     subject = Subject.of(model, reading)
@@ -74,7 +74,7 @@ def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out 
         losses = pseudo_losses(subject.loaded.model, numbers, words.special["mask"], kept)
         names = [word for word, number in zip(prompt.words, numbers, strict=True) if number not in kept]
     else:
-        losses = token_losses(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
+        losses = next_token_losses(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
         names = list(prompt.words[1:])
     if not names:
         raise InputError(f"{text!r}: no token of it can be predicted; give a text of at least two")
