@@ -106,9 +106,12 @@ def show_list(as_json: bool) -> None:
     console.print("Models", style="bold")
     for name, entry in models.items():
         print_entry(f"  {name}", f"{'here' if entry['here'] else 'not fetched yet'}: {entry['about']}", 16)
-    for entry in checked:
+    here = [entry for entry in checked if entry["here"]]
+    for entry in here:
         console.print(f"  {entry['path']}", markup=False, soft_wrap=True)
         print_entry("", f"{entry['family']}, {state_words(entry)}", 16)
+    if gone := len(checked) - len(here):
+        print_entry("", f"{gone} more verified, but gone since; --json names {'them' if gone > 1 else 'it'}", 16)
     console.print("\nPresets, and their sizes", style="bold")
     for family in spec.presets.families():
         sizes = [name.removeprefix(family) for name in spec.names() if name.startswith(f"{family}-")]

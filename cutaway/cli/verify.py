@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ def show_verify(name: str, peers: bool, as_json: bool) -> bool:
 
 
 def show_record(record: Parity) -> None:
-    """The record as text; a value of the configuration that is long is cut."""
+    """The record as text."""
     state = "verified" if record.verified else "NOT VERIFIED"
     console.print(f"{record.path}\n{record.family}: {state}", markup=False, soft_wrap=True)
     _told("read", f"{len(record.read)} keys of the configuration")
@@ -48,7 +47,7 @@ def show_record(record: Parity) -> None:
 
 
 def _told(title: str, text: str) -> None:
-    print_entry(title, textwrap.shorten(text, 120, placeholder=" …"), 20)
+    print_entry(title, " ".join(text.split()), 20)
 
 
 def _peer_words(peer: Peer) -> str:
@@ -69,9 +68,7 @@ def verified_models() -> list[dict[str, Any]]:
 
 
 def state_words(entry: dict[str, Any]) -> str:
-    """What a record says today."""
-    if not entry["here"]:
-        return "gone"
+    """What a record of files that are here says today."""
     if entry["stale"]:
         return "changed since it was verified"
     return f"{'verified' if entry['verified'] else 'not verified'} {entry['made'][:10]}"

@@ -17,6 +17,7 @@ from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.parity import Layer, Parity, Peer, marks, records
 from cutaway.checkpoints.verify import verify
 from cutaway.cli import main
+from cutaway.cli.verify import show_record
 from cutaway.parts import norms
 from tests.checkpoints.test_given import GIVEN, INDEX, KNOWN
 
@@ -165,7 +166,19 @@ def test_the_command_and_the_list(llama, run):
     (llama / "config.json").unlink()
     assert run("verify", llama)[1] == 2
     shutil.rmtree(llama)
-    assert "gone" in run("list")[0]
+    shown = run("list")[0]
+    assert "1 more verified, but gone since; --json names it" in shown and str(llama) not in shown
+    (entry,) = json.loads(run("list", "--json")[0])["verified"]
+    assert entry["path"] == str(llama) and not entry["here"]
+
+
+def test_what_is_long_is_told_whole(capsys):
+    words = [f"layer_{i}:full_attention" for i in range(30)]
+    record = Parity(path="here", family="llama", made="", version="", files=[], assumed={"kinds": " ".join(words)})
+    record.peers = [Peer("transformers", said="not asked: " + " ".join(reversed(words)))]
+    show_record(record)
+    shown = capsys.readouterr().out
+    assert shown.split().count(words[-1]) == 2 and all(len(line) <= 80 for line in shown.splitlines())
 
 
 def test_the_command_ends_with_1_where_something_is_wrong(llama, run, monkeypatch):
