@@ -135,10 +135,13 @@ def patch_sweep(
     `stream` (before each block), `attn`, `cross` and `ffn` (what the branch adds): layer by position. `head`: what each
     head of self-attention gives at all positions, layer by head. `encoder`: of the encoder of an encoder-decoder.
 
-    Raises InputError for prompts of unequal length, runs that the question does not tell apart, and models without
-    logits of tokens.
+    Raises InputError for prompts of unequal length, runs that the question does not tell apart, models without logits
+    of tokens, and `cross` of a stack that has none.
     """
     stack, prefix = stack_of(model, encoder)
+    if what == "cross" and not any("cross" in block._modules for block in stack.blocks):
+        reads = "an encoder" if encoder else "a model of one stack" if not prefix else "this decoder"
+        raise InputError(f"patch: cross: {reads} has no cross-attention; patch stream, attn, ffn or head")
     tap = {"stream": "resid_pre", "head": "attn.z"}.get(what, f"{what}.update")
     runs = Runs.of(model, clean, corrupted, question, f"{prefix}blocks.*.{tap}")
     words, base = (clean.source_words, corrupted.source_words) if encoder else (clean.words, corrupted.words)

@@ -183,7 +183,7 @@ def test_a_masked_model_is_asked_at_its_mask():
         ({"corrupted": CLEAN}, "on both prompts"),
         ({"question": Question(11, 9999)}, "ids 0 to 255"),
         ({"question": Question(11, 20, 5)}, "position 5"),
-        ({"what": "cross"}, "cross.update: no tap"),
+        ({"what": "cross"}, "model of one stack has no cross-attention"),
         ({"encoder": True}, "no encoder beside it"),
         ({"clean": Prompt(A, A)}, "no encoder"),
         ({"clean": Prompt(torch.cat((A, A)))}, "2 rows"),
