@@ -46,14 +46,19 @@ def print_entry(name: str, text: str, width: int = 10) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,), total: bool = False
-) -> None:
+    columns: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,), total: bool = False,
+    listed: bool = False,
+) -> None:  # fmt: skip
     """Aligned columns without lines, those of `left` words and the rest numbers; a `total` is the last row.
 
-    Words that are too long for the terminal go on below; where even that is too wide, each field has a line.
+    Words that are too long for the terminal go on below; where even that is too wide, each field has a line. Columns
+    that are `listed`, all but the first, then stay whole and follow each other.
     """
     lines = [columns, *rows]
     widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
+    if listed and sum(widths) + 2 * len(widths) - 2 > console.width and widths[0] + 2 + 2 * LEAST <= console.width:
+        _print_listed(columns, lines[1:], widths[0] + 2)
+        return
     while sum(widths) + 2 * len(widths) - 2 > console.width:
         wide = [i for i in left if widths[i] > LEAST]
         if not wide:
@@ -66,6 +71,24 @@ def print_table(
             gaps = [" " * (width - cell_len(cell)) for cell, width in zip(cells, widths)]
             aligned = [cell + gap if i in left else gap + cell for i, (cell, gap) in enumerate(zip(cells, gaps))]
             console.print("  ".join(aligned).rstrip(), style=style, markup=False, soft_wrap=True)
+
+
+def _print_listed(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> None:
+    """A row's name, then its cells from stop to stop; a long one passes over a stop, and a full line goes on below."""
+    sizes = sorted(cell_len(cell) for row in rows for cell in row[1:])
+    room, stop = console.width - indent, sizes[len(sizes) * 3 // 4] + 2  # most cells fit between two stops
+    ends = [head for head in columns[1:] if head]
+    for number, (name, *cells) in enumerate([(columns[0], " to ".join(dict.fromkeys(ends[:1] + ends[-1:]))), *rows]):
+        lines = [""]
+        for piece in (piece for cell in cells for piece in chop_cells(cell, room)):
+            start = -(-cell_len(lines[-1] + " ") // stop) * stop if lines[-1] else 0
+            if start + cell_len(piece) > room:
+                lines.append("")
+                start = 0
+            lines[-1] += " " * (start - cell_len(lines[-1])) + piece
+        for label, line in zip_longest([name], lines, fillvalue=""):
+            text = label + " " * (indent - cell_len(label)) + line
+            console.print(text.rstrip(), style=None if number else "bold", markup=False, soft_wrap=True)
 
 
 def _lines(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

@@ -41,7 +41,8 @@ def _show(part: Part) -> None:
     for i in table.right:
         numbers[i] = True
     print_filled(table.title, style="bold")
-    print_table(table.columns, table.texts(), left=[i for i, right in enumerate(numbers) if not right])
+    left = [i for i, right in enumerate(numbers) if not right]
+    print_table(table.columns, table.texts(), left, listed=table.listed)
     for line in table.note.splitlines():
         print_filled(line, rest="  ")
 

@@ -39,7 +39,7 @@ class Lens:
             for depth, at, share in zip(self.depths, ids, shares, strict=True)
         ]
         columns = ("after", *(str(i + 1) for i in range(top)))
-        return Table("Likeliest token, by depth", columns, rows, grids=(self.grid(prompt),))
+        return Table("Likeliest token, by depth", columns, rows, grids=(self.grid(prompt),), listed=True)
 
     def grid(self, prompt: Prompt) -> Grid:
         """The likeliest token after each depth, at each position, coloured by its probability."""

@@ -23,6 +23,7 @@ class Table:
 
     `chart`: what a picture shows of them: bars of the first heat column, lines of all heat columns over the rows, or
     nothing. `grids`: heat maps that are the picture instead. `right`: columns of words that end at one line.
+    `listed`: the columns after the first are a list in order, not one thing a column.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Table:
     chart: Literal["none", "bars", "lines"] = "none"
     grids: tuple[Grid, ...] = ()
     right: tuple[int, ...] = ()
+    listed: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As data: one mapping a row."""
@@ -110,7 +112,7 @@ class Grid:
             note, right = "\n".join(filter(None, (self._legend(), self.note))), tuple(range(1, len(heads) + 1))
             return Table(self.title, (self.axes[0], *heads), rows, note, right=right)
         rows = [(name, *self._tops(row)) for name, row in zip(self.rows, self.values, strict=True)]
-        return Table(self.title, (self.axes[0], self.axes[1], "", ""), rows, self.note)
+        return Table(self.title, (self.axes[0], self.axes[1], "", ""), rows, self.note, listed=True)
 
     def pictures(self) -> list[Part]:
         """Itself."""

@@ -148,9 +148,34 @@ def test_a_table_fits_any_width_and_loses_nothing(capsys, monkeypatch, width):
     assert not letters - Counter(out)
 
 
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (66, ["after     1 to 5",
+              "embedded  ' a' 40%  ' the' 9% ' is' 5%  ' of' 2%  ',' 1%",
+              "blocks.0  ' b' 50%  ' Liechtenstein' 12%          ' to' 3%  ',' 1%",
+              "          ' by' 1%"]),
+        (40, ["after     1 to 5",
+              "embedded  ' a' 40%  ' the' 9% ' is' 5%",
+              "          ' of' 2%  ',' 1%",
+              "blocks.0  ' b' 50%  ' Liechtenstein' 12%",
+              "          ' to' 3%  ',' 1%    ' by' 1%"]),
+    ],
+)  # fmt: skip
+def test_what_is_listed_stays_whole_and_goes_on_below(capsys, monkeypatch, width, said):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        ("embedded", "' a' 40%", "' the' 9%", "' is' 5%", "' of' 2%", "',' 1%"),
+        ("blocks.0", "' b' 50%", "' Liechtenstein' 12%", "' to' 3%", "',' 1%", "' by' 1%"),
+    ]
+    output.print_table(("after", "1", "2", "3", "4", "5"), rows, left=range(6), listed=True)
+    assert capsys.readouterr().out.splitlines() == said
+
+
 NARROW = ["show t5-tiny", "show gpt2 --diff llama", "taps modern-tiny", "run t5 --remove help", "lab run rope",
           "learn list", "spec count t5", "trace numerics modern-tiny", "trace heads modern-tiny",
-          "trace lens modern-tiny 5,3,9 --ids", "trace attribution modern-tiny 5,3,9 --ids"]  # fmt: skip
+          "trace lens modern-tiny 5,3,9 --ids", "trace attention modern-tiny 5,3,9 --ids",
+          "trace attribution modern-tiny 5,3,9 --ids"]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [20, 40])
