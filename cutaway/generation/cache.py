@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -34,10 +34,13 @@ class Cache:
     """
 
     def __init__(self, blocks: tuple[spec.Block, ...], kind: Kind = "growing", capacity: int = 0) -> None:
+        if kind not in get_args(Kind):
+            raise InputError(f"cache: {kind!r}; choose growing, fixed or ring")
         if kind == "fixed" and capacity < 1:
             raise InputError("cache: a fixed cache needs a capacity of at least 1 token")
         self.length, self.kind, self.capacity = 0, kind, capacity
-        self.layers = [_LayerSlots(self, _window(block) if kind == "ring" else 0) for block in blocks]
+        self.kept: tuple[spec.Kept, ...] | None = None
+        self.layers = [_LayerSlots(self, spec.window(block) if kind == "ring" else 0) for block in blocks]
         self.windows = {layer.window for layer in self.layers if layer.window}
         self.plain, self.packed = True, False
         self.positions = self.owners = torch.empty(0, 0, dtype=torch.long)  # B S
@@ -50,11 +53,35 @@ class Cache:
     def layer(self, index: int) -> _LayerSlots:
         return self.layers[index]
 
+    def check(self, kept: tuple[spec.Kept, ...]) -> None:
+        """Raise InputError where the layers are not those of the model, which leave `kept` in it: asked once a model.
+
+        Compiled code does not ask.
+        """
+        if torch.compiler.is_compiling() or kept is self.kept:
+            return
+        advice = "make one of this model's own blocks, `Cache(model.spec.blocks)`"
+        if len(kept) != len(self.layers):
+            raise InputError(f"cache: it has {len(self.layers)} layers, the model {len(kept)}; {advice}")
+        for index, (each, layer) in enumerate(zip(kept, self.layers, strict=True)):
+            if layer.window not in (0, each.window):
+                seen = each.window or "all"
+                raise InputError(
+                    f"cache: layer {index} keeps {layer.window} positions, the model looks at {seen} there; {advice}"
+                )
+            if self.kept is not None and self.kept[index][:3] != each[:3]:
+                held, wanted = ("{} heads of {} and {} numbers".format(*x) for x in (self.kept[index], each))
+                raise InputError(f"cache: layer {index} holds {held}, the model has {wanted} there; {advice}")
+        self.kept = kept
+
     def begin(self, new: Slots) -> dict[str, Slots]:
         """Announce a step; returns the slots its queries meet, for each layout."""
         end = self.length + new.positions.shape[1]
         if self.kind == "fixed" and end > self.capacity:
             raise InputError(f"cache: {end} tokens, but it is fixed at {self.capacity}; make a larger one")
+        if self.length == 0:  # a first step that failed has kept what it made of its source
+            for layer in self.layers:
+                layer.cross = None
         past = self._past(new.owners)
         full = Slots(
             torch.cat((past.positions, new.positions), 1), torch.cat((past.owners, new.owners), 1),
@@ -109,6 +136,8 @@ class Cache:
             return Slots(empty, empty, True)
         if len(owners) != len(self.owners):
             raise InputError(f"cache: it holds {len(self.owners)} rows, the step has {len(owners)}; use its own")
+        if owners.device != self.owners.device:
+            raise InputError(f"cache: it is on {self.owners.device}, the ids are on {owners.device}; make a new one")
         return Slots(self.positions, self.owners, self.plain, self.packed)
 
     def _ring(self, window: int, new: Slots) -> tuple[Slots, Slots]:
@@ -150,6 +179,8 @@ class _LayerSlots:
         self.cross: tuple[Tensor, Tensor] | None = None
 
     def extend(self, keys: Float[Tensor, "B K T H"], values: Float[Tensor, "B K T V"]) -> tuple[Tensor, Tensor]:
+        if self.keys is not None and self.keys.dtype != keys.dtype:
+            raise InputError(f"cache: it holds {self.keys.dtype}, the model's keys are {keys.dtype}; make a new one")
         return self._turn(keys, values) if self.window else self._append(keys, values)
 
     def memory(self) -> tuple[Tensor, Tensor] | None:
@@ -208,8 +239,3 @@ def _check_window(window: int, new: Slots, seen: Slots) -> None:
         raise InputError(
             "cache: a ring keeps a row's last tokens, not those of an earlier document; take a growing one"
         )
-
-
-def _window(block: spec.Block) -> int:
-    masks = [part.mask for part in spec.attentions([block])]
-    return next((mask.window for mask in masks if isinstance(mask, spec.SlidingMask)), 0)

@@ -31,6 +31,7 @@ class Stack(nn.Module):
         self.vocab_size, self.context_length = record.vocab_size, record.context_length
         self.embedding = build_embedding(record.embedding, d_model, record.vocab_size, dropout.embedding, shared)
         self.blocks = builder.blocks(record.blocks)
+        self.kept = tuple(spec.kept(block, d_model) for block in record.blocks)
         self.relative_bias = builder.relative_bias
         self.final_norm = build_norm(record.final_norm, d_model)
 
@@ -39,6 +40,8 @@ class Stack(nn.Module):
         embedding = self.embedding
         ids = embedding.ids(ids)
         check_given(given, ids, embedding.n_token_types)
+        if cache is not None:
+            cache.check(self.kept)
         return begin(ids, given, cache, embedding.dtype, embedding.pad_id, self.context_length)
 
     def run(self, ids: Tensor, step: Step, cache: Cache | None = None, rows: slice = ALL) -> Float[Tensor, "B T D"]:

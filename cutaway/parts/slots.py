@@ -8,6 +8,8 @@ from typing import Protocol
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cutaway.spec import Kept
+
 FULL = "full"
 
 
@@ -51,6 +53,10 @@ class Cache(Protocol):
     packed: bool
 
     def layer(self, index: int) -> LayerCache: ...
+
+    def check(self, kept: tuple[Kept, ...]) -> None:
+        """Raise InputError where it was made for other layers than those that leave `kept` in it."""
+        ...
 
     def begin(self, new: Slots) -> dict[str, Slots]: ...
 

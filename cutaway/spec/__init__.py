@@ -27,7 +27,7 @@ from cutaway.spec.attention import (
     TwoSidedMask,
     sizes,
 )
-from cutaway.spec.block import Block, Branch, Repeat, Stage, attentions
+from cutaway.spec.block import Block, Branch, Kept, Repeat, Stage, attentions, kept, window
 from cutaway.spec.checks import Problem, check, problems
 from cutaway.spec.compare import differences, mapped, settled
 from cutaway.spec.count import Count, count, predicted_reading_per_s, predicted_tokens_per_s
@@ -121,6 +121,7 @@ __all__ = [
     "Gated",
     "Generation",
     "ImageEncoder",
+    "Kept",
     "LanguageHead",
     "Latent",
     "LayerNorm",
@@ -175,6 +176,7 @@ __all__ = [
     "gated_d_ff",
     "head_width",
     "inner_width",
+    "kept",
     "kinds_in",
     "last_stack",
     "legal_pairs",
@@ -200,5 +202,6 @@ __all__ = [
     "to_toml",
     "transform_width",
     "weights",
+    "window",
     "yarn_mscale",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from cutaway.spec.attention import Cross, Latent, MultiHead, NoAttention, NoCross
+from cutaway.spec.attention import Cross, Latent, MultiHead, NoAttention, NoCross, SlidingMask, sizes
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, NoFeedForward
 from cutaway.spec.norms import NoNorm, Norm
 from cutaway.spec.record import Record
@@ -81,3 +81,30 @@ def attentions(blocks: Iterable[Block]) -> list[MultiHead | Latent]:
     """Every self-attention that is there, in running order."""
     parts = [branch.part for block in blocks for branch in block.branches]
     return [part for part in parts if isinstance(part, (MultiHead, Latent))]
+
+
+class Kept(NamedTuple):
+    """What a cache keeps of a token in a layer: heads, the widths of a key and a value (0: nothing is kept), and how
+    many positions the layer looks back at most, 0 where nothing ends that."""
+
+    n_heads: int
+    key_dim: int
+    value_dim: int
+    window: int
+
+
+def kept(block: Block, d_model: int) -> Kept:
+    """What a layer's self-attention leaves in a cache; one that borrows its keys leaves nothing."""
+    for part in attentions([block]):
+        if isinstance(part, Latent):
+            return Kept(1, part.rope_dim, part.kv_rank, window(block))
+        if part.share_kv == "none":
+            n = sizes(part, d_model)
+            return Kept(n.n_kv_heads, n.head_dim, n.value_dim, window(block))
+    return Kept(0, 0, 0, window(block))
+
+
+def window(block: Block) -> int:
+    """How many positions a sliding window lets a layer see, 0 without one."""
+    masks = [part.mask for part in attentions([block])]
+    return next((mask.window for mask in masks if isinstance(mask, SlidingMask)), 0)

@@ -161,11 +161,11 @@ def _chosen(model: Transformer, names: tuple[str, ...]) -> tuple[str, ...]:
 def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None, last: bool) -> None:
     """Raise what the model raises: compiled code does not look at values."""
     stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    step = _begun(stack, ids, given, cache)
     if cache is not None and any(cache.layer(index).layout != FULL for index in range(len(stack.blocks))):
         raise InputError(
             "cache: a ring turns by what its rows hold, which is not compiled; give a fixed or growing one"
         )
-    step = _begun(stack, ids, given, cache)
     if isinstance(model, EncoderDecoder):
         check_memory(given.memory, ids, model.spec.d_model)
         if given.memory is None and (cache is None or not cache.length):

@@ -10,6 +10,7 @@ from cutaway.errors import InputError
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation import reader as reading
 from cutaway.generation.reader import Reader
+from cutaway.parts.slots import Slots
 from cutaway.parts.step import Given
 from tests.conformance.models import drawn, logits_alone, plain, translator
 
@@ -103,6 +104,21 @@ def test_a_step_that_failed_leaves_no_trace(kind):
     assert (torch.cat((first, rest), 1) - whole).abs().max() < 1e-12
 
 
+def test_a_first_step_that_failed_leaves_nothing_of_its_source():
+    model, ids = drawn(translator()), IDS[:, :3]
+    first, other = (Given(memory=model.encode(IDS[:, place : place + 5])) for place in (3, 9))
+    cache = Cache(model.spec.decoder.blocks)
+
+    def fail(*given):
+        raise RuntimeError("out of memory")
+
+    handle = model.decoder.blocks[1].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        model(ids, first, cache)
+    handle.remove()
+    assert torch.equal(model(ids, other, cache), model(ids, other))
+
+
 @pytest.mark.parametrize("kind", ["growing", "fixed", "ring"])
 def test_rows_may_be_dropped_doubled_and_turned_round(kind):
     model = drawn(plain(mask=spec.SlidingMask(window=5)))
@@ -180,3 +196,57 @@ def test_a_prefix_is_read_whole(monkeypatch):
     widths = widths_read(model, monkeypatch)
     generate(model, [list(range(1, 12))], spec.Generation(max_tokens=2), Run(chunk=4))
     assert widths == [11, 1]
+
+
+def layers(times, **attention):
+    record = plain(**attention)
+    return record.replace(layers=(record.layers[0].replace(times=times),))
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed", "ring"])
+@pytest.mark.parametrize("filled", [0, 3])
+@pytest.mark.parametrize(("times", "said"), [(1, "it has 1 layers, the model 2"), (3, "it has 3 layers, the model 2")])
+def test_a_cache_of_other_layers_is_refused(kind, filled, times, said):
+    own = layers(times, mask=spec.SlidingMask(window=5))
+    cache = Cache(own.blocks, kind, capacity=20)
+    if filled:
+        read(drawn(own), cache, filled)
+    with pytest.raises(InputError, match=f"^cache: {said}; make one of this model's own blocks"):
+        read(drawn(plain(mask=spec.SlidingMask(window=5))), cache, 2)
+    assert cache.length == filled
+
+
+@pytest.mark.parametrize(("window", "seen"), [(7, "7"), (0, "all")])
+def test_a_ring_of_another_window_is_refused(window, seen):
+    mask = spec.SlidingMask(window=window) if window else spec.CausalMask()
+    cache = Cache(plain(mask=spec.SlidingMask(window=5)).blocks, "ring")
+    with pytest.raises(InputError, match=f"layer 0 keeps 5 positions, the model looks at {seen} there"):
+        read(drawn(plain(mask=mask)), cache, 12)
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed", "ring"])
+def test_a_cache_that_another_model_has_filled_goes_on_where_keys_are_alike_and_is_refused_elsewhere(kind):
+    """One key head would fill the place of two without a word."""
+    own, mask = drawn(plain(mask=spec.SlidingMask(window=5))), spec.SlidingMask(window=5)
+    cache = Cache(own.spec.blocks, kind, capacity=20)
+    read(own, cache, 3)
+    with pytest.raises(InputError, match="layer 0 holds 2 heads of 4 and 4 numbers, the model has 1 heads of 4 and 4"):
+        read(drawn(plain(mask=mask, n_kv_heads=1)), cache, 1)
+    read(drawn(plain(mask=mask, q_bias=True)), cache, 1)
+    assert cache.length == 4
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed", "ring"])
+def test_a_cache_of_another_type_or_device_is_refused(kind):
+    model = drawn(plain(mask=spec.SlidingMask(window=5)))
+    cache = Cache(model.spec.blocks, kind, capacity=20)
+    read(model, cache, 3)
+    with pytest.raises(InputError, match="it is on cpu, the ids are on meta; make a new one"):
+        cache.begin(Slots(*torch.zeros(2, 2, 1, dtype=torch.long, device="meta"), plain=True))
+    with pytest.raises(InputError, match=r"it holds torch.float64, the model's keys are torch.float32; make a new one"):
+        read(model.float(), cache, 1)
+
+
+def test_an_unknown_kind_of_cache_is_refused():
+    with pytest.raises(InputError, match="'rings'; choose growing, fixed or ring"):
+        Cache(plain().blocks, "rings")
