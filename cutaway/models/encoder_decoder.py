@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.models.shown import shown
-from cutaway.models.stack import ALL, Stack
+from cutaway.models.stack import ALL, Stack, rows_asked
 from cutaway.parts.build import build_head
 from cutaway.parts.inputs import check_memory
 from cutaway.parts.slots import Cache
@@ -22,7 +22,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, record: spec.EncoderDecoder) -> None:
         super().__init__()
-        self.spec = record
+        self.spec, self.pools = record, spec.pools(record.head)
         self.encoder = Stack(record.encoder, record.d_model, record.dropout)
         shared = self.encoder.embedding.table if record.shared_embedding else None
         self.decoder = Stack(record.decoder, record.d_model, record.dropout, shared)
@@ -39,7 +39,7 @@ class EncoderDecoder(nn.Module):
         """Logits of the target ids; `given.memory` is what `encode` returned, the rest speaks of the target."""
         step = self.decoder.begin(ids, given, cache)
         check_memory(given.memory, ids, self.spec.d_model)
-        rows = slice(-1, None) if last and step.positions.shape[1] > 1 else ALL
+        rows = rows_asked(last, self.pools, step)
         return self.head(self.decoder.run(ids, step, cache, rows), step if rows == ALL else step.only(rows))
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cutaway import spec
 from cutaway.models.shown import shown
-from cutaway.models.stack import ALL, Stack
+from cutaway.models.stack import ALL, Stack, rows_asked
 from cutaway.parts.build import build_head
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import NOTHING, Given
@@ -18,13 +18,16 @@ class OneStack(Stack):
 
     def __init__(self, record: spec.Decoder | spec.PrefixDecoder | spec.Encoder | spec.ImageEncoder) -> None:
         super().__init__(record, record.d_model, record.dropout)
-        self.spec = record
+        self.spec, self.pools = record, spec.pools(record.head)
         self.head = build_head(record.head, record.d_model, self.embedding)
 
     def forward(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
-        """Logits [B T V], classes or vectors of ids [B T] or images [B C H W]; with `last` of the last column alone."""
+        """Logits [B T V], classes or vectors of ids [B T] or images [B C H W].
+
+        With `last` of the last column alone; a head that pools a row reads all of it.
+        """
         step = self.begin(ids, given, cache)
-        rows = slice(-1, None) if last and step.positions.shape[1] > 1 else ALL
+        rows = rows_asked(last, self.pools, step)
         return self.head(self.run(ids, step, cache, rows), step if rows == ALL else step.only(rows))
 
     def hidden(self, ids: Tensor, given: Given = NOTHING) -> Float[Tensor, "B T D"]:

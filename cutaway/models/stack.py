@@ -19,6 +19,11 @@ from cutaway.tap import heard, tap
 ALL = slice(None)
 
 
+def rows_asked(last: bool, pools: bool, step: Step) -> slice:
+    """The rows that a head is to read: with `last` those of the last column alone, but all where it pools them."""
+    return slice(-1, None) if last and not pools and step.positions.shape[1] > 1 else ALL
+
+
 class Stack(nn.Module):
     """final_norm(blocks(embedding(ids)))."""
 

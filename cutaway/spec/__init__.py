@@ -52,6 +52,7 @@ from cutaway.spec.head import (
     Transform,
     VectorHead,
     head_width,
+    pools,
     transform_width,
 )
 from cutaway.spec.model import (
@@ -186,6 +187,7 @@ __all__ = [
     "pairs_in",
     "parse",
     "placement",
+    "pools",
     "predicted_reading_per_s",
     "predicted_tokens_per_s",
     "preset",

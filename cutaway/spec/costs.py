@@ -9,7 +9,7 @@ from typing import Any
 from cutaway.spec.attention import Cross, Latent, Mask, MultiHead, QKNorm, sizes
 from cutaway.spec.embedding import PatchEmbedding, TokenEmbedding, inner_width, table_width
 from cutaway.spec.feedforward import Dense, Gated, MixtureOfExperts, SharedExpert
-from cutaway.spec.head import ClassHead, Head, Transform, VectorHead, head_width
+from cutaway.spec.head import Head, Transform, head_width, pools
 from cutaway.spec.norms import NoNorm
 from cutaway.spec.positions import Learned
 from cutaway.spec.weights import Shapes, part_shapes, size
@@ -85,8 +85,7 @@ def _patches_cost(record: PatchEmbedding, held: Shapes, at: Lengths) -> Cost:
 def head_cost(head: Head, held: Shapes, vocab_size: int, at: Lengths) -> Cost:
     """Once a token, or once a row where tokens are pooled; a tied head reads the whole table."""
     width = head_width(head, at.d_model)
-    pooled = isinstance(head, (ClassHead, VectorHead)) and head.pool != "none"
-    times = 1 if pooled else at.tokens
+    times = 1 if pools(head) else at.tokens
     tied = vocab_size * width if getattr(head, "tied", False) else 0
     macs = matrix(held) + tied
     outputs = {"classes": width, "vectors": 0}.get(head.kind, width + vocab_size)  # what the last product keeps

@@ -94,6 +94,11 @@ class VectorHead(Record):
 Head = Annotated[LanguageHead | MaskedHead | ClassHead | VectorHead, Field(discriminator="kind")]
 
 
+def pools(head: Head) -> bool:
+    """Whether a head gives one answer a row, not one a token."""
+    return isinstance(head, (ClassHead, VectorHead)) and head.pool != "none"
+
+
 def head_width(head: Head, d_model: int) -> int:
     """The width of the states that a head's last matrix reads."""
     return transform_width(head.transform, d_model)

@@ -71,7 +71,7 @@ class CompiledRecording:
         self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False
     ) -> tuple[Tensor, Recording]:
         """Raises InputError for what does not fit the model."""
-        _check(self.model, ids, given, cache, last)
+        _check(self.model, ids, given, cache)
         kind = False, cache is None, given.mask is None, self.model.training, torch.is_grad_enabled()
         return self._run(kind, self.model, ids, given, cache, last)
 
@@ -158,7 +158,7 @@ def _chosen(model: Transformer, names: tuple[str, ...]) -> tuple[str, ...]:
     return chosen
 
 
-def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None, last: bool) -> None:
+def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None) -> None:
     """Raise what the model raises: compiled code does not look at values."""
     stack = model.decoder if isinstance(model, EncoderDecoder) else model
     step = _begun(stack, ids, given, cache)
@@ -171,8 +171,8 @@ def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None, l
         if given.memory is None and (cache is None or not cache.length):
             raise InputError("memory: there is nothing to look at; give `Given(memory=...)` of what `encode` returned")
     head = model.spec.head
-    if isinstance(head, (spec.ClassHead, spec.VectorHead)) and head.pool != "none":
-        readable(head, step.only(slice(-1, None)) if last else step)
+    if isinstance(head, (spec.ClassHead, spec.VectorHead)) and spec.pools(head):
+        readable(head, step)
 
 
 def _begun(stack: Stack, ids: Tensor, given: Given, cache: Cache | None) -> Step:
