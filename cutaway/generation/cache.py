@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.parts.masks import counted_positions, visible
+from cutaway.parts.masks import visible
 from cutaway.parts.slots import FULL, Slots
 
 Kind = Literal["growing", "fixed", "ring"]
-Turn = tuple[Tensor, Tensor, Tensor]
-"""Rows and columns of the step's tokens that a ring keeps, and the slots that they take."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The columns [B N] of a step that a ring takes into the slots [B N], N the fewer of columns and slots.
+
+    `real`: False where a row has fewer tokens than that, None where none has: those slots stay as they are. So what is
+    written has one shape whatever the rows hold, and compiled code need not look.
+    """
+
+    row: Int[Tensor, "B 1"]
+    column: Int[Tensor, "B N"]
+    slot: Int[Tensor, "B N"]
+    real: Bool[Tensor, "B N"] | None
+
+    def write(self, ring: Int[Tensor, "B W"], new: Int[Tensor, "B T"]) -> Int[Tensor, "B W"]:
+        """The positions or owners of a ring, with the new ones in their place."""
+        taken = new[self.row, self.column]
+        if self.real is not None:
+            taken = torch.where(self.real, taken, ring[self.row, self.slot])
+        return ring.scatter(1, self.slot, taken)
+
+    def write_heads(self, ring: Float[Tensor, "B K W H"], new: Float[Tensor, "B K T H"]) -> None:
+        """Write keys or values in their place."""
+        taken = new[self.row, :, self.column]  # B N K H
+        if self.real is not None:
+            taken = torch.where(self.real[:, :, None, None], taken, ring[self.row, :, self.slot])
+        ring[self.row, :, self.slot] = taken
 
 
 class Cache:
@@ -147,25 +174,26 @@ class Cache:
         if old is None:
             nowhere = new.positions.new_full((batch, window), -1)
             old = Slots(nowhere, nowhere, False)
-        positions, owners = old.positions.clone(), old.owners.clone()
-        self.turns[window] = row, column, slot = self._turn(window, new)
-        positions[row, slot], owners[row, slot] = new.positions[row, column], new.owners[row, column]
-        after = Slots(positions, owners, False)
+        self.turns[window] = turn = self._turn(window, new)
+        after = Slots(turn.write(old.positions, new.positions), turn.write(old.owners, new.owners), False)
         seen = after
         if new.positions.shape[1] > 1:
             both = torch.cat((old.positions, new.positions), 1), torch.cat((old.owners, new.owners), 1)
             seen = Slots(*both, plain=False)
-        if new.packed:
+        if new.packed and not torch.compiler.is_compiling():
             _check_window(window, new, seen)
         return seen, after
 
     def _turn(self, window: int, new: Slots) -> Turn:
         """A ring keeps the last real tokens of each row, one after the other."""
-        before, real = self.row_lengths(), new.owners >= 0
-        place = counted_positions(real, before if isinstance(before, int) else before[:, None])
-        newest = torch.where(real, place, -1).amax(1, keepdim=True)
-        row, column = (real & (place > newest - window)).nonzero(as_tuple=True)
-        return row, column, place[row, column] % window
+        batch, n_new = new.positions.shape
+        device, n = new.positions.device, min(n_new, window)
+        before, count = self.row_lengths(), (new.owners >= 0).long().cumsum(1)
+        order = count[:, -1:] + torch.arange(1 - n, 1, device=device)  # of the last n real tokens in their row; below 1: none
+        column = torch.searchsorted(count, order.clamp(min=1)).clamp(max=n_new - 1)
+        place = order - 1 + (before if isinstance(before, int) else before[:, None])
+        row = torch.arange(batch, device=device)[:, None]
+        return Turn(row, column, place % window, None if new.plain else order > 0)
 
 
 class _LayerSlots:
@@ -221,15 +249,19 @@ class _LayerSlots:
         return grown
 
     def _turn(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        row, column, slot = self.cache.turns[self.window]
+        turn = self.cache.turns[self.window]
         if self.keys is None or self.values is None:
             self.keys = keys.new_zeros(*keys.shape[:2], self.window, keys.shape[3])
             self.values = values.new_zeros(*values.shape[:2], self.window, values.shape[3])
         before = None
         if keys.shape[2] > 1:  # several queries meet the old keys before the new ones take their place
             before = torch.cat((self.keys, keys), 2), torch.cat((self.values, values), 2)
-        self.keys[row, :, slot], self.values[row, :, slot] = keys[row, :, column], values[row, :, column]
-        return before if before is not None else (self.keys, self.values)
+        turn.write_heads(self.keys, keys)
+        turn.write_heads(self.values, values)
+        if before is not None:
+            return before
+        heads = keys.shape[1]  # compiled code knows it as a number here, not of what a cache holds
+        return self.keys.expand(-1, heads, -1, -1), self.values.expand(-1, heads, -1, -1)
 
 
 def _check_window(window: int, new: Slots, seen: Slots) -> None:

@@ -19,7 +19,7 @@ from cutaway.models.stack import Stack
 from cutaway.parts.embedding import position_vectors
 from cutaway.parts.head import readable
 from cutaway.parts.inputs import check_memory
-from cutaway.parts.slots import FULL, Cache
+from cutaway.parts.slots import Cache
 from cutaway.parts.step import NOTHING, Given, Memory, Step
 from cutaway.tap import check_model, listening, matcher, with_taps
 from cutaway.tracing.names import ours
@@ -162,10 +162,6 @@ def _check(model: Transformer, ids: Tensor, given: Given, cache: Cache | None) -
     """Raise what the model raises: compiled code does not look at values."""
     stack = model.decoder if isinstance(model, EncoderDecoder) else model
     step = _begun(stack, ids, given, cache)
-    if cache is not None and any(cache.layer(index).layout != FULL for index in range(len(stack.blocks))):
-        raise InputError(
-            "cache: a ring turns by what its rows hold, which is not compiled; give a fixed or growing one"
-        )
     if isinstance(model, EncoderDecoder):
         check_memory(given.memory, ids, model.spec.d_model)
         if given.memory is None and (cache is None or not cache.length):

@@ -49,8 +49,12 @@ def test_a_ring_writes_each_slot_once_a_step():
     model = drawn(plain(mask=spec.SlidingMask(window=4)))
     cache = Cache(model.spec.blocks, "ring")
     read(model, cache, 9)
-    row, column, slot = cache.turns[4]
-    assert column.tolist() == 2 * [5, 6, 7, 8] and len(set(zip(row.tolist(), slot.tolist(), strict=True))) == 8
+    turn = cache.turns[4]
+    assert turn.column.tolist() == 2 * [[5, 6, 7, 8]] and all(len(set(row)) == 4 for row in turn.slot.tolist())
+    read(model, cache, 5, mask=torch.tensor([[1] * 20, [1] * 9 + [0, 1, 1, 0, 0] + [1] * 6]))
+    turn = cache.turns[4]
+    assert turn.column[:, 2:].tolist() == [[3, 4], [1, 2]] and turn.real.tolist()[1] == [False, False, True, True]
+    assert turn.slot.tolist() == [[2, 3, 0, 1], [3, 0, 1, 2]]
 
 
 def test_a_ring_that_is_not_full_counts_what_it_holds():
