@@ -227,7 +227,7 @@ OPERATIONS: dict[str, Callable[[Inputs], Any]] = {
     "rope_rotate": lambda i: turned(i["v"], i["pos"], i["theta"]),
     "rotate_degrees": lambda i: turned(i["v"], 1, math.radians(i["degrees"])),
     "rope_score": rope_score,
-    "rope_thetas": lambda i: positions.rope_frequencies(spec.RoPE(), i["d_k"], 0),
+    "rope_thetas": lambda i: positions.rope_frequencies(spec.RoPE(), i["d_k"]),
     "rope_demo": rope_demo,
     "layer_norm": normed,
     "layer_norm_size": lambda i: normed({"x": np.random.default_rng(0).normal(size=i["d"])}).norm(),

@@ -143,8 +143,8 @@ def _listed(value: spec.Record, record: spec.Model) -> spec.Record:
     match value:
         case spec.MultiHead(positions=spec.RoPE(scaling=spec.Llama3Scaling() as scaling) as rope):
             turned = spec.rotary_dim(rope, spec.sizes(value, record.d_model).head_dim)
-            plain = rope_frequencies(rope.replace(scaling=spec.NoScaling()), turned, 0)
-            divisors = tuple(a / b for a, b in zip(plain, rope_frequencies(rope, turned, 0), strict=True))
+            plain = rope_frequencies(rope.replace(scaling=spec.NoScaling()), turned)
+            divisors = tuple(a / b for a, b in zip(plain, rope_frequencies(rope, turned), strict=True))
             length = scaling.original_length
             if not isinstance(record, spec.EncoderDecoder) and record.context_length != "unlimited":
                 length = record.context_length

@@ -21,8 +21,8 @@ Kind = Literal["growing", "fixed", "ring"]
 class Turn:
     """The columns [B N] of a step that a ring takes into the slots [B N], N the fewer of columns and slots.
 
-    `real`: False where a row has fewer tokens than that, None where none has: those slots stay as they are. So what is
-    written has one shape whatever the rows hold, and compiled code need not look.
+    `real`: which of them are written (None: all); where a row has fewer tokens than N, the other slots stay as they
+    are. So what is written has one shape whatever the rows hold, and compiled code need not look.
     """
 
     row: Int[Tensor, "B 1"]
@@ -189,7 +189,9 @@ class Cache:
         batch, n_new = new.positions.shape
         device, n = new.positions.device, min(n_new, window)
         before, count = self.row_lengths(), (new.owners >= 0).long().cumsum(1)
-        order = count[:, -1:] + torch.arange(1 - n, 1, device=device)  # of the last n real tokens in their row; below 1: none
+        order = count[:, -1:] + torch.arange(
+            1 - n, 1, device=device
+        )  # of the last n real tokens in their row; below 1: none
         column = torch.searchsorted(count, order.clamp(min=1)).clamp(max=n_new - 1)
         place = order - 1 + (before if isinstance(before, int) else before[:, None])
         row = torch.arange(batch, device=device)[:, None]

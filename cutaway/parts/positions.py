@@ -127,14 +127,8 @@ def rotation_tables(
     """cos and signed sin for `turn`, angles in float64; where a scaling depends on it, by the `lengths` of rows [B] or
     of each token's document [B T].
     """
-    scaling = record.scaling
-    if isinstance(scaling, (spec.DynamicScaling, spec.LongRopeScaling)):
-        distinct, which = lengths.unique(return_inverse=True)
-        speeds = [rope_frequencies(record, rotary_dim, int(length)) for length in distinct.tolist()]
-    else:
-        which, speeds = lengths.new_zeros(1), [rope_frequencies(record, rotary_dim, 0)]
-    table = torch.tensor(speeds, dtype=torch.float64, device=positions.device).view(-1, rotary_dim // 2)
-    frequency = table[which if which.dim() == 2 else which[:, None]]  # B T R/2, or 1 for B or T
+    rows = lengths if lengths.dim() == 2 else lengths[:, None]
+    frequency = row_frequencies(record, rotary_dim, rows)  # B T R/2, with 1 for B or T where all have the same
     angle = positions[:, :, None].double() * frequency  # B T R/2
     factor = rope_factor(record)
     cos, sin = angle.cos() * factor, angle.sin() * factor
@@ -145,13 +139,34 @@ def rotation_tables(
     return cos.to(dtype)[:, None], sin.to(dtype)[:, None]
 
 
+def row_frequencies(
+    record: spec.RoPE, rotary_dim: int, lengths: Int[Tensor, "B T"]
+) -> Float[Tensor, "B T R"] | Float[Tensor, "1 1 R"]:
+    """Radians a position, one a pair, in float64, for rows of these lengths, whose values compiled code never sees.
+
+    Dynamic NTK: the base times stretch^(d / (d - 2)) is each frequency times stretch^(-2i / (d - 2)).
+    """
+
+    def table(*long: bool) -> Tensor:
+        values = [rope_frequencies(record, rotary_dim, each) for each in long]
+        return torch.tensor(values, dtype=torch.float64, device=lengths.device).view(len(long), rotary_dim // 2)
+
+    match record.scaling:
+        case spec.DynamicScaling(factor=factor, original_length=original):
+            stretch = (factor * lengths.double() / original - (factor - 1)).clamp(min=1.0)
+            power = torch.arange(rotary_dim // 2, dtype=torch.float64, device=lengths.device) * -2
+            return table(False) * stretch[..., None] ** (power / max(rotary_dim - 2, 1))
+        case spec.LongRopeScaling(original_length=original):
+            return table(False, True)[(lengths > original).long()]
+    return table(False)[None]
+
+
 @lru_cache(maxsize=512)
-def rope_frequencies(record: spec.RoPE, rotary_dim: int, length: int) -> tuple[float, ...]:
-    """Radians a position, one a pair: base^(-2i/rotary_dim), scaled as the record says for a row of this length."""
+def rope_frequencies(record: spec.RoPE, rotary_dim: int, long: bool = False) -> tuple[float, ...]:
+    """Radians a position, one a pair: base^(-2i/rotary_dim), scaled as the record says for rows up to the original
+    length or, with `long`, for those beyond it; but dynamic NTK, which goes by how far beyond (`row_frequencies`).
+    """
     base, scaling, pairs = record.base, record.scaling, rotary_dim // 2
-    if isinstance(scaling, spec.DynamicScaling) and length > scaling.original_length:
-        grown = scaling.factor * length / scaling.original_length - (scaling.factor - 1)
-        base = base * grown ** (rotary_dim / max(rotary_dim - 2, 1))
     plain = [base ** (-2 * i / rotary_dim) for i in range(pairs)]
     match scaling:
         case spec.LinearScaling():
@@ -162,7 +177,7 @@ def rope_frequencies(record: spec.RoPE, rotary_dim: int, length: int) -> tuple[f
             low, high = _yarn_range(base, rotary_dim, scaling)
             return tuple(_yarn(f, i, low, high, scaling.factor) for i, f in enumerate(plain))
         case spec.LongRopeScaling():
-            factors = scaling.long_factors if length > scaling.original_length else scaling.short_factors
+            factors = scaling.long_factors if long else scaling.short_factors
             if len(factors) != pairs:
                 raise InputError(f"longrope: {len(factors)} factors for {pairs} pairs; give one a pair")
             return tuple(f / factor for f, factor in zip(plain, factors, strict=True))

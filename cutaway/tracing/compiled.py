@@ -25,9 +25,6 @@ from cutaway.tap import check_model, listening, matcher, with_taps
 from cutaway.tracing.names import ours
 from cutaway.tracing.record import POSITIONS, WHOLE, Recording, Taken, check_answered
 
-BY_LENGTH = (spec.DynamicScaling, spec.LongRopeScaling)
-"""Scalings that are told by numbers of the batch, where compiled code does not look."""
-
 
 class CompiledRecording:
     """`run(ids, given, cache, last)` gives what the model gives, and the Recording of the taps named when it was made.
@@ -59,11 +56,6 @@ class CompiledRecording:
             raise InputError(f"model: a {type(model).__name__}; give the model itself, as `build` makes it")
         if taken.gradients:
             raise InputError("record: compiled code gives no gradients of what is inside; use `cutaway.record`")
-        parts = [part for stack in spec.stacks(model.spec).values() for part in spec.attentions(stack.blocks)]
-        if any(
-            isinstance(part.positions, spec.RoPE) and isinstance(part.positions.scaling, BY_LENGTH) for part in parts
-        ):
-            raise InputError("record: rotations that go by the length of a row are not compiled; use `cutaway.record`")
         self.model, self.names, self.taken, self.backend = model, _chosen(model, names), taken, backend
         self.graphs: dict[tuple[bool, ...], Callable[..., Any]] = {}
 

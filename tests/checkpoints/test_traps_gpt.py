@@ -152,7 +152,7 @@ def test_trap_06_partial_rotary_which_dims_and_how_many(case):
     }  # fmt: skip
     rope = family_of("phi", "test").to_spec(Config(keys, "test")).blocks[0].branches[0].part.positions
     assert rope.rotary_dim == 6
-    assert positions.rope_frequencies(rope, 6, 0) == pytest.approx([1, 1e4 ** (-2 / 6), 1e4 ** (-4 / 6)])
+    assert positions.rope_frequencies(rope, 6) == pytest.approx([1, 1e4 ** (-2 / 6), 1e4 ** (-4 / 6)])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from cutaway import spec
 from cutaway.generation import Cache
-from cutaway.parts.positions import rope_frequencies, t5_bucket
+from cutaway.parts.positions import rope_frequencies, row_frequencies, t5_bucket
 from cutaway.parts.step import Given
 from cutaway.reference import positions as reference
 from tests.conformance.models import drawn, plain
@@ -18,14 +18,22 @@ LONG = spec.LongRopeScaling(short_factors=(1.0, 1.5), long_factors=(3.0, 9.0), o
 
 def test_longrope_changes_beyond_its_original_length():
     rope = spec.RoPE(scaling=LONG)
-    frequencies = np.array([rope_frequencies(rope, 4, length) for length in (1, 8, 9)])
+    frequencies = row_frequencies(rope, 4, torch.tensor([1, 8, 9])).numpy()
     plain_ones = reference.rope_frequencies(4, rope.base)
     np.testing.assert_allclose(frequencies, plain_ones / [[1.0, 1.5], [1.0, 1.5], [3.0, 9.0]])
 
 
+@pytest.mark.parametrize("rotary_dim", [2, 4, 16])
+def test_dynamic_frequencies_fall_beyond_the_original_length(rotary_dim):
+    rope, lengths = spec.RoPE(scaling=spec.DynamicScaling(factor=3.0, original_length=8)), np.arange(1, 40)
+    got = row_frequencies(rope, rotary_dim, torch.tensor(lengths)).numpy()
+    np.testing.assert_allclose(got, reference.dynamic_frequencies(rotary_dim, 1e4, 3.0, 8, lengths), rtol=1e-14)
+    assert (got[:8] == rope_frequencies(rope.replace(scaling=spec.NoScaling()), rotary_dim)).all()
+
+
 def test_a_ramp_of_no_width_is_a_step():
     scaling = spec.YarnScaling(factor=4.0, original_length=4, beta_fast=8.0, beta_slow=0.7)
-    got = rope_frequencies(spec.RoPE(scaling=scaling), 8, 0)
+    got = rope_frequencies(spec.RoPE(scaling=scaling), 8)
     np.testing.assert_allclose(got, reference.yarn_frequencies(8, 10000.0, 4.0, 4, (8.0, 0.7, True)))
     assert got[0] == 1.0 and got[1:] == tuple(10000.0 ** (-i / 4) / 4 for i in range(1, 4))
 
@@ -51,7 +59,7 @@ def test_lengths_are_those_of_the_rows_so_far():
 def test_a_ramp_ends_within_the_head():
     scaling = spec.YarnScaling(factor=4.0, original_length=4096, beta_fast=32.0, beta_slow=1e-9)
     wanted = reference.yarn_frequencies(8, 10000.0, 4.0, 4096, (32.0, 1e-9, True))
-    np.testing.assert_allclose(rope_frequencies(spec.RoPE(scaling=scaling), 8, 0), wanted)
+    np.testing.assert_allclose(rope_frequencies(spec.RoPE(scaling=scaling), 8), wanted)
 
 
 @pytest.mark.parametrize("sizes", [(32, 128), (8, 20), (16, 64), (6, 5), (40, 1000), (10, 160), (9, 128)])
