@@ -8,15 +8,16 @@ import torch
 
 import cutaway
 from cutaway.tracing.attribution import attribute
+from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
-    ids = torch.tensor([model.encode(text)])
-    logits = model(ids)[0, -1]
+    prompt = Prompt(torch.tensor([model.encode(text)]))
+    logits = model(prompt.ids)[0, -1]
     token = int(logits.argmax())
     for by in ("branch", "head"):
-        found = attribute(model.model, ids, token, by=by)
+        found = attribute(model.model, prompt, token, by=by)
         print(found.table(top=6))
     print(f"logit of {model.decode([token])!r}: {logits[token]:.4f}, sum of the parts: {found.values.sum():.4f}")
 

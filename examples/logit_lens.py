@@ -14,7 +14,7 @@ from cutaway.tracing.prompt import Prompt
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
     prompt = Prompt(torch.tensor([model.encode(text)]), name=lambda i: model.decode([i]))
-    lens = logit_lens(model.model, prompt.ids)
+    lens = logit_lens(model.model, prompt)
     print(lens.table(prompt, top=3))
 
     answer = int(lens.log_probabilities[-1, -1].argmax())

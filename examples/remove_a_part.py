@@ -8,6 +8,7 @@ import torch
 
 import cutaway
 from cutaway.tracing.lens import next_token_losses
+from cutaway.tracing.prompt import Prompt
 
 TEXT = "The sun rises in the east and sets in the"
 PARTS = ("blocks.1.ffn", "blocks.0.attn", "scale", "positions", "mask", "final_norm")
@@ -15,12 +16,12 @@ PARTS = ("blocks.1.ffn", "blocks.0.attn", "scale", "positions", "mask", "final_n
 
 def main(name: str = "smollm2") -> None:
     model = cutaway.load(name)
-    ids = torch.tensor([model.encode(TEXT)])
+    prompt = Prompt(torch.tensor([model.encode(TEXT)]))
     for part in ("nothing", *PARTS):
         left = model.model if part == "nothing" else cutaway.remove(model.model, part)
         with torch.no_grad():
-            token = int(left(ids)[0, -1].argmax())
-        loss = float(next_token_losses(left, ids).mean())
+            token = int(prompt.run(left)[0, -1].argmax())
+        loss = float(next_token_losses(left, prompt).mean())
         print(f"without {part:14} {loss:7.3f} nats a token, next {model.decode([token])!r}")
 
 

@@ -15,6 +15,7 @@ from cutaway.encoding import pseudo_losses
 from cutaway.errors import InputError
 from cutaway.loaded import Loaded
 from cutaway.tracing.lens import next_token_losses
+from cutaway.tracing.prompt import Prompt
 
 MOST_BYTES = 64 << 20
 """The longest text that is read."""
@@ -71,7 +72,7 @@ def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:
     masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
     for start in range(0, len(ids), width):
         window = torch.tensor([ids[start : start + width]])
-        losses = _pseudo_losses(loaded, window[0]) if masked else next_token_losses(loaded.model, window)
+        losses = _pseudo_losses(loaded, window[0]) if masked else next_token_losses(loaded.model, Prompt(window))
         total, scored = total + float(losses.sum()), scored + len(losses)
     return total, scored, width
 

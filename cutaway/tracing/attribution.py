@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
@@ -19,9 +19,9 @@ from cutaway.parts.head import TokenHead
 from cutaway.parts.latent_attention import Latent
 from cutaway.parts.norms import LayerNorm
 from cutaway.parts.residual import Stage, norm_of
-from cutaway.parts.step import NOTHING, Given
+from cutaway.tracing.prompt import Prompt, check_asked, check_one_row
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import Held, blocks_of, check_token_head, factor_of, stack_of, writing
+from cutaway.tracing.stacks import Held, blocks_of, factor_of, stack_of, writing
 from cutaway.tracing.tables import Table
 
 By = Literal["branch", "head", "neuron"]
@@ -50,19 +50,19 @@ class Attribution:
 
 @torch.no_grad()
 def attribute(
-    model: Transformer, ids: Int[Tensor, "1 T"], token: int | None = None, position: int = -1, by: By = "branch",
-    given: Given = NOTHING,
-) -> Attribution:  # fmt: skip
+    model: Transformer, prompt: Prompt, token: int | None = None, position: int = -1, by: By = "branch"
+) -> Attribution:
     """Direct logit attribution: logit = sum over parts of w . N(part's update), N the final norm with its scale held.
 
     `token`: by default the likeliest. By `head` an attention is split into its heads, by `neuron` a feed-forward
     network into its neurons, and a `rest` (biases); a norm on the branch has its scale held too. A layer of experts
     stays whole. (Elhage et al. 2021; Wang et al. 2022, arXiv:2211.00593.)
 
-    Raises InputError where the stream is no plain sum (a norm on it, a branch without residual), and where no part can
-    be split so.
+    Raises InputError where the stream is no plain sum (a norm on it, a branch without residual), where no part can be
+    split so, for a token or position that is not there, and for more than one row.
     """
-    check_token_head(model)
+    check_one_row(prompt)
+    check_asked(model, prompt, position, token)
     stack, prefix = stack_of(model)
     blocks = blocks_of(stack)
     _refuse_other_streams(blocks)
@@ -73,7 +73,7 @@ def attribute(
     names = ["embedded", *(["final_norm.scale"] if stack.final_norm is not None else [])]
     names += [f"{branch.name}.{tap}" for branch in branches for tap in ("update", *branch.taps)]
     with record(model, *(prefix + name for name in names)) as run:
-        logits = model(ids, given)
+        logits = prompt.run(model)
     here = _Here(run, prefix, position)
     token = int(logits[0, position].argmax()) if token is None else token
     reader = _Reader(model.head, stack.final_norm, here, token)

@@ -14,8 +14,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.parts.norms import normed
-from cutaway.parts.step import NOTHING, Given
-from cutaway.tracing.prompt import Prompt
+from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import Recording, record
 from cutaway.tracing.stacks import check_token_head, stack_of
 from cutaway.tracing.tables import Grid, Table
@@ -56,9 +55,7 @@ class Lens:
         return (at > at[:, token, None]).sum(-1)
 
 
-def logit_lens(
-    model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING, translate: Translate = lambda depth, x: x
-) -> Lens:
+def logit_lens(model: Transformer, prompt: Prompt, translate: Translate = lambda depth, x: x) -> Lens:
     """softmax(head(final_norm(stream))) after the embedding and after each block, of one text.
 
     `translate(depth, stream)` is read out instead of the stream, depth 0 being the embedding (`tuned`).
@@ -67,35 +64,35 @@ def logit_lens(
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
-    >>> logit_lens(model, torch.tensor([[1, 2, 3]])).depths
+    >>> logit_lens(model, Prompt(torch.tensor([[1, 2, 3]]))).depths
     ('embedded', 'blocks.0', 'blocks.1')
     """
     check_token_head(model)
-    if len(ids) != 1:
-        raise InputError(f"lens: {len(ids)} rows; give one text")
+    check_one_row(prompt)
     side, prefix = stack_of(model)
     with torch.no_grad(), record(model, f"{prefix}embedded", f"{prefix}blocks.*.resid_post") as run:
-        model(ids, given)
-        states = [run[name] for name in run.names]
-        step = side.begin(ids, given, None)
-        states = [translate(depth, state) for depth, state in enumerate(states)]
+        given = prompt.given(model)
+        model(prompt.ids, given)
+        step = side.begin(prompt.ids, given, None)
+        states = [translate(depth, run[name]) for depth, name in enumerate(run)]
         logits = [model.head(normed(side.final_norm, state), step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))
 
 
-def next_token_losses(model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Float[Tensor, " T-1"]:
+def next_token_losses(model: Transformer, prompt: Prompt) -> Float[Tensor, " T-1"]:
     """-log p of each token but the first, in nats, given those before it; none of a text of one token.
 
-    Raises InputError for a model that does not predict the next token.
+    Raises InputError for a model that does not predict the next token, and for more than one row.
     """
     if not isinstance(model.spec.head, spec.LanguageHead):
         raise InputError(f"loss: this needs a model of the next token; the model's head is {model.spec.head.kind!r}")
-    if ids.shape[1] < 2:
+    check_one_row(prompt)
+    if prompt.ids.shape[1] < 2:
         return torch.empty(0, dtype=torch.float64)
     with torch.no_grad():
-        logits = model(ids, given)[0, :-1].double()
-    return F.cross_entropy(logits, ids[0, 1:], reduction="none")
+        logits = prompt.run(model)[0, :-1].double()
+    return F.cross_entropy(logits, prompt.ids[0, 1:], reduction="none")
 
 
 def stream_sizes(run: Recording) -> Table:

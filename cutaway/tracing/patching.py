@@ -18,9 +18,9 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.tap import listening
-from cutaway.tracing.prompt import Prompt, check_one_row
+from cutaway.tracing.prompt import Prompt, check_asked, check_one_row
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import check_token_head, stack_of
+from cutaway.tracing.stacks import stack_of
 from cutaway.tracing.tables import Grid
 
 T = TypeVar("T")
@@ -39,13 +39,8 @@ class Question:
 
     def of(self, model: Transformer, prompt: Prompt) -> Float[Tensor, " B"]:
         """Of each row. Raises InputError for a token or a position that is not there."""
-        vocab_size, n = stack_of(model)[0].vocab_size, prompt.ids.shape[1]
-        for token in (self.right, self.wrong):
-            if token is not None and not 0 <= token < vocab_size:
-                raise InputError(f"question: token {token}: the vocabulary has the ids 0 to {vocab_size - 1}")
-        if not -n <= self.position < n:
-            raise InputError(f"question: position {self.position}, but there are {n} tokens, 0 to {n - 1}")
-        last = self.position in (-1, n - 1)
+        check_asked(model, prompt, self.position, self.right, self.wrong)
+        last = self.position in (-1, prompt.ids.shape[1] - 1)
         logits = prompt.run(model, last)[:, -1 if last else self.position].double()
         return logits[:, self.right] - (0.0 if self.wrong is None else logits[:, self.wrong])
 
@@ -94,7 +89,7 @@ class Runs:
     @torch.no_grad()
     def of(cls, model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, tap: str) -> Runs:
         """Raises InputError for prompts that cannot be compared, and answers that are alike."""
-        check_comparable(model, clean, corrupted)
+        check_comparable(clean, corrupted)
         with record(model, tap) as held:
             top = float(question.of(model, clean))
         with record(model, tap) as base:
@@ -182,9 +177,8 @@ def chunks(items: Sequence[T], prompt: Prompt, n_tokens: int = TOKENS) -> list[S
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def check_comparable(model: Transformer, clean: Prompt, corrupted: Prompt) -> None:
-    """Raise InputError unless the model has logits of tokens, and the prompts equally many tokens."""
-    check_token_head(model)
+def check_comparable(clean: Prompt, corrupted: Prompt) -> None:
+    """Raise InputError unless there is one row of each, with equally many tokens."""
     for prompt in (clean, corrupted):
         check_one_row(prompt)
     for what, a, b in (("", clean.ids, corrupted.ids), ("source ", clean.source, corrupted.source)):

@@ -13,7 +13,7 @@ from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
 from cutaway.parts.step import NOTHING, Given
-from cutaway.tracing.stacks import stack_of
+from cutaway.tracing.stacks import check_token_head, stack_of
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,17 @@ def check_one_row(prompt: Prompt) -> None:
     """Raise InputError unless there is one row."""
     if len(prompt.ids) != 1 or (prompt.source is not None and len(prompt.source) != 1):
         raise InputError(f"prompt: {len(prompt.ids)} rows; give one text")
+
+
+def check_asked(model: Transformer, prompt: Prompt, position: int, *tokens: int | None) -> None:
+    """Raise InputError for a model without logits of tokens, and a position or a token that is not there."""
+    check_token_head(model)
+    n, vocab_size = prompt.ids.shape[1], stack_of(model)[0].vocab_size
+    if not -n <= position < n:
+        raise InputError(f"position {position}: the text has {n} tokens, 0 to {n - 1}")
+    for token in tokens:
+        if token is not None and not 0 <= token < vocab_size:
+            raise InputError(f"token {token}: the vocabulary has the ids 0 to {vocab_size - 1}")
 
 
 def any_prompt(record: spec.Model, n_tokens: int = 12) -> Prompt:

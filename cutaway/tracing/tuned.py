@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
 from cutaway.models import Transformer
 from cutaway.parts.norms import normed
-from cutaway.parts.step import NOTHING, Given
+from cutaway.parts.step import NOTHING
 from cutaway.tracing.lens import Lens, logit_lens
 from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import record
@@ -67,11 +67,11 @@ class TunedLens:
     after: Float[Tensor, " L"]
     n_tokens: tuple[int, int]
 
-    def read(self, model: Transformer, ids: Int[Tensor, "1 T"], given: Given = NOTHING) -> Lens:
+    def read(self, model: Transformer, prompt: Prompt) -> Lens:
         """What each depth says of a text, translated."""
         last = len(self.translators)
         with torch.no_grad():
-            return logit_lens(model, ids, given, lambda i, x: x if i == last else self.translators[i](x))
+            return logit_lens(model, prompt, lambda i, x: x if i == last else self.translators[i](x))
 
     def table(self) -> Table:
         """The evidence: how far from the model's own answer each depth is on text that was held out."""

@@ -128,6 +128,7 @@ def test_each_form_says_the_same_of_a_real_model(verb, cutaway, tmp_path):
         ("attention ONE ab --cross", "no cross"),
         ("attention TWO ab --cross --encoder", "choose one"),
         ("attribution ONE ab --token zzz", "is 3 tokens"),
+        ("attribution ONE 5 --ids --token 999", "ids 0 to"),
         ("lens ONE LONG", "context"),
         ("patch ONE ab ac --right bb --wrong c", "is 2 tokens"),
         ("patch ONE ab abc --right b --wrong c", "2 tokens, the corrupted one 3"),

@@ -34,7 +34,7 @@ def one_block(residual=spec.Add(), norm_out=spec.NoNorm(), **heads):
 @pytest.mark.parametrize("name", ["modern-tiny", "gpt2-tiny", "textbook-tiny"])
 def test_attributions_sum_to_the_logit(name, by):
     model = drawn(name)
-    found = attribute(model, IDS, token=11, position=2, by=by)
+    found = attribute(model, Prompt(IDS), token=11, position=2, by=by)
     assert float(found.values.sum()) == pytest.approx(float(model(IDS)[0, 2, 11]), rel=1e-9)
     assert len(found.labels) == len(set(found.labels)) == len(found.values)
     if by == "head":
@@ -46,7 +46,7 @@ def test_attributions_sum_to_the_logit(name, by):
 def test_a_part_that_adds_nothing_is_given_nothing():
     model = drawn("modern-tiny")
     model.blocks[1].attn.o_proj.weight.zero_()
-    found = attribute(model, IDS, token=11)
+    found = attribute(model, Prompt(IDS), token=11)
     assert float(found.values[found.labels.index("blocks.1.attn")]) == 0.0
     assert float(found.values[found.labels.index("blocks.0.attn")]) != 0.0
 
@@ -65,12 +65,12 @@ def test_a_part_that_adds_nothing_is_given_nothing():
 )
 def test_heads_and_neurons_account_for_all_that_is_written(more, by):
     model = one_block(**more)
-    found = attribute(model, IDS, token=11, position=2, by=by)
+    found = attribute(model, Prompt(IDS), token=11, position=2, by=by)
     assert float(found.values.sum()) == pytest.approx(float(model(IDS)[0, 2, 11]), rel=1e-9)
     values = dict(zip(found.labels, found.values.tolist(), strict=True))
     name = "blocks.0.attn" if by == "head" else "blocks.0.ffn"
     assert abs(values[f"{name}.rest"]) < 1e-9 and abs(values[f"{name}.{by}.3"]) > 1e-5
-    whole = attribute(model, IDS, token=11, position=2)
+    whole = attribute(model, Prompt(IDS), token=11, position=2)
     assert sum(value for label, value in values.items() if label.startswith(name)) == pytest.approx(
         float(whole.values[whole.labels.index(name)])
     )
@@ -81,7 +81,7 @@ def test_the_share_of_a_head_is_what_is_missing_without_it():
     model = one_block(spec.Add(scale=0.3))
     model.blocks[0].ffn.down_proj.weight.data.zero_()
     model.final_norm = None
-    found = attribute(model, IDS, token=11, by="head")
+    found = attribute(model, Prompt(IDS), token=11, by="head")
     with edit(model, {"blocks.0.attn.z": zero(Part(heads=[2]))}):
         less = float(model(IDS)[0, -1, 11])
     share = float(found.values[found.labels.index("blocks.0.attn.head.2")])
@@ -90,17 +90,30 @@ def test_the_share_of_a_head_is_what_is_missing_without_it():
 
 def test_a_decoder_beside_an_encoder_is_split_with_its_cross_attention():
     model, prompt = drawn("t5-tiny"), Prompt(IDS, IDS[:, :3])
-    given = prompt.given(model)
     for by in ("branch", "head", "neuron"):
-        found = attribute(model, IDS, 11, by=by, given=given)
+        found = attribute(model, prompt, 11, by=by)
         assert float(found.values.sum()) == pytest.approx(float(prompt.run(model)[0, -1, 11]), rel=1e-9)
         assert ("blocks.1.cross.head.3" in found.labels) == (by == "head")
 
 
 def test_latent_heads_are_split_and_experts_stay_whole():
     model = model_of(mixture()).requires_grad_(False)
-    found = attribute(model, IDS, 11, by="head")
+    found = attribute(model, Prompt(IDS), 11, by="head")
     assert float(found.values.sum()) == pytest.approx(float(model(IDS)[0, -1, 11]), rel=1e-9)
     assert "blocks.1.attn.head.1" in found.labels and "blocks.1.ffn" in found.labels
     with pytest.raises(InputError, match="split by neuron"):
-        attribute(model, IDS, 11, by="neuron")
+        attribute(model, Prompt(IDS), 11, by="neuron")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"token": 256}, "token 256: the vocabulary has the ids 0 to 255"),
+        ({"token": -1}, "token -1"),
+        ({"position": 5}, "position 5: the text has 5 tokens"),
+        ({"prompt": Prompt(IDS.expand(2, -1))}, "give one text"),
+    ],
+)
+def test_a_token_a_place_and_rows_that_are_not_there_are_named(asked, message):
+    with pytest.raises(InputError, match=message):
+        attribute(drawn("modern-tiny"), **{"prompt": Prompt(IDS)} | asked)

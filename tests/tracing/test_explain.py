@@ -7,7 +7,6 @@ import torch
 
 from cutaway import build, load, preset
 from cutaway.errors import InputError
-from cutaway.parts.step import Given
 from cutaway.tracing import heads
 from cutaway.tracing.attribution import attribute
 from cutaway.tracing.edit import edit, knock_out
@@ -24,7 +23,7 @@ IDS = torch.tensor([[5, 3, 9, 1, 7]])
 
 def test_the_lens_ends_at_the_model_itself():
     model = drawn("modern-tiny")
-    lens = logit_lens(model, IDS)
+    lens = logit_lens(model, Prompt(IDS))
     torch.testing.assert_close(lens.log_probabilities[-1], model(IDS)[0].float().log_softmax(-1))
     best = int(model(IDS)[0, -1].argmax())
     assert int(lens.ranks(best)[-1]) == 0
@@ -38,18 +37,18 @@ def test_the_lens_ends_at_the_model_itself():
 def test_next_token_losses_are_those_of_cross_entropy():
     model = drawn("modern-tiny")
     wanted = torch.nn.functional.cross_entropy(model(IDS)[0, :-1], IDS[0, 1:], reduction="none")
-    torch.testing.assert_close(next_token_losses(model, IDS), wanted)
+    torch.testing.assert_close(next_token_losses(model, Prompt(IDS)), wanted)
 
 
 def test_a_norm_on_the_sum_is_refused():
     with pytest.raises(InputError, match="no sum of parts"):
-        attribute(drawn("bert-tiny"), IDS)
+        attribute(drawn("bert-tiny"), Prompt(IDS))
     model = build(preset("original-2017-tiny"), seed=0, dtype=torch.float64).eval()
-    given = Given(memory=model.encode(IDS))
+    prompt = Prompt(IDS, IDS)
     with pytest.raises(InputError, match="no sum of parts"):
-        attribute(model, IDS, given=given)
-    lens = logit_lens(model, IDS, given)
-    torch.testing.assert_close(lens.log_probabilities[-1], model(IDS, given)[0].float().log_softmax(-1))
+        attribute(model, prompt)
+    lens = logit_lens(model, prompt)
+    torch.testing.assert_close(lens.log_probabilities[-1], prompt.run(model)[0].float().log_softmax(-1))
 
 
 def test_head_scores_know_a_head_made_to_look_at_the_previous_token():
@@ -86,10 +85,10 @@ def smollm2():
 
 @pytest.mark.slow
 def test_smollm2_attribution_sums_to_the_logit(smollm2):
-    ids = torch.tensor([[504, 3575, 282, 4649, 314]])
+    prompt = Prompt(torch.tensor([[504, 3575, 282, 4649, 314]]))
     for by in ("branch", "head", "neuron"):
-        found = attribute(smollm2, ids, by=by)
-        assert float(found.values.sum()) == pytest.approx(float(smollm2(ids)[0, -1].max()), rel=1e-4)
+        found = attribute(smollm2, prompt, by=by)
+        assert float(found.values.sum()) == pytest.approx(float(prompt.run(smollm2)[0, -1].max()), rel=1e-4)
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ class Asked:
         return torch.tensor([each.largest for each in found.ranges.values()])
 
     def attribution(self, by="branch"):
-        return attribute(self.model, A, 11, by=by, given=self.clean.given(self.model)).values
+        return attribute(self.model, self.clean, 11, by=by).values
 
     def patch(self, what):
         return patch_sweep(self.model, self.clean, self.corrupted, QUESTION, what).effects
@@ -106,9 +106,9 @@ class Asked:
 
 
 EXPLAINED = {
-    "lens": lambda a: logit_lens(a.model, A, a.clean.given(a.model)).log_probabilities,
+    "lens": lambda a: logit_lens(a.model, a.clean).log_probabilities,
     "tuned": lambda a: tune(a.model, [a.clean, a.corrupted, a.clean], 2).after,
-    "loss": lambda a: next_token_losses(a.model, A, a.clean.given(a.model)),
+    "loss": lambda a: next_token_losses(a.model, a.clean),
     "sizes": Asked.sizes,
     "attention": lambda a: attention(a.model, a.clean, 1, 1).values,
     "cross": lambda a: attention(a.model, a.clean, 1, 1, "cross").values,

@@ -50,11 +50,11 @@ def test_training_brings_every_depth_nearer_to_the_model(name, prompts):
     assert (lens.after < 0.9 * lens.before).all(), lens.table()
     held = prompts[-len(prompts) // 5 :]
     exact = torch.cat([prompt.run(model)[0] for prompt in held]).log_softmax(-1)
-    plain = torch.cat([logit_lens(model, p.ids, p.given(model)).log_probabilities[1] for p in held])
+    plain = torch.cat([logit_lens(model, p).log_probabilities[1] for p in held])
     wanted = (exact.exp() * (exact - plain)).sum(-1).mean()
     torch.testing.assert_close(lens.before[1], wanted, rtol=1e-5, atol=1e-6)
     first = prompts[0]
-    read = lens.read(model, first.ids, first.given(model))
+    read = lens.read(model, first)
     assert read.depths == ("embedded", "blocks.0", "blocks.1")
     torch.testing.assert_close(read.log_probabilities[-1], first.run(model)[0].float().log_softmax(-1))
     assert torch.equal(tune(model, prompts, steps=30).after, lens.after)

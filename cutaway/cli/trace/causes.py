@@ -31,8 +31,7 @@ def attribution(
     prompt = subject.prompt(text)
     wanted = subject.token("--token", token) if token else None
     at = subject.position(position, prompt)
-    loaded = subject.loaded.model
-    found = attribute(loaded, prompt.ids, wanted, at, by, prompt.given(loaded))
+    found = attribute(subject.loaded.model, prompt, wanted, at, by)
     subject.tell("Direct logit attribution", [found.table(top)], out, repr(text))
 
 

@@ -19,7 +19,7 @@ def lens(
     subject = Subject.of(model, reading)
     prompt = subject.prompt(text)
     at = subject.position(position, prompt)
-    found = logit_lens(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
+    found = logit_lens(subject.loaded.model, prompt)
     subject.tell("Logit lens", [found.table(prompt, at, top)], out, repr(text))
 
 
@@ -44,7 +44,6 @@ def tuned(
     subject = Subject.of(model, reading)
     prompt = subject.prompt(text)
     at = subject.position(position, prompt)
-    loaded = subject.loaded.model
     with busy(f"reading {train}"):
         prompts, read = [], 0
         for each in subject.prompts(train, window):
@@ -52,8 +51,8 @@ def tuned(
             if (read := read + each.ids.shape[1]) >= tokens:
                 break
     with progress("training translators") as report:
-        found = tune(loaded, prompts, steps, batch, seed, report)
-    said = found.read(loaded, prompt.ids, prompt.given(loaded)).table(prompt, at, top)
+        found = tune(subject.loaded.model, prompts, steps, batch, seed, report)
+    said = found.read(subject.loaded.model, prompt).table(prompt, at, top)
     subject.tell("Tuned lens", [found.table(), said], out, repr(text))
 
 
@@ -74,7 +73,7 @@ def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out 
         losses = pseudo_losses(subject.loaded.model, numbers, words.special["mask"], kept)
         names = [word for word, number in zip(prompt.words, numbers, strict=True) if number not in kept]
     else:
-        losses = next_token_losses(subject.loaded.model, prompt.ids, prompt.given(subject.loaded.model))
+        losses = next_token_losses(subject.loaded.model, prompt)
         names = list(prompt.words[1:])
     if not names:
         raise InputError(f"{text!r}: no token of it can be predicted; give a text of at least two")
