@@ -20,7 +20,8 @@ from cutaway.parts.build import side_by_side
 
 
 class Source(Protocol):
-    """A checkpoint's tensors by name. `read` without `out` may return the file's own memory, in `dtype`.
+    """A checkpoint's tensors by name. `read` without `out` may return the file's own memory, in `dtype`; blocks, which
+    have no `dtype`, are unpacked into new memory as float32.
 
     `drop` gives back the memory of what was read.
     """
@@ -31,7 +32,7 @@ class Source(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def dtype(self, name: str) -> torch.dtype: ...
+    def dtype(self, name: str) -> torch.dtype | None: ...
 
     def read(self, name: str, out: Tensor | None = None) -> Tensor: ...
 
@@ -164,7 +165,10 @@ def pieces(source: Source, own: str, rule: Rule, shapes: Mapping[str, tuple[int,
 def put(
     model: nn.Module, source: Source, own: str, rule: Rule, dtype: torch.dtype, places: Mapping[str, Tensor],
 ) -> None:  # fmt: skip
-    """One tensor of theirs into the parameters that its rule names, in `places` unless the file's memory will do."""
+    """One tensor of theirs into the parameters that its rule names, in `places` unless the file's memory will do.
+
+    Blocks are unpacked into their places; several parameters that are cut out of one tensor keep its memory.
+    """
     shapes = {name: tuple(model.get_parameter(name).shape) for name in rule.ours}
     room = lambda name: places[name] if name in places else torch.empty(shapes[name], dtype=dtype)
     if not rule.ops and source.dtype(own) != dtype:  # straight to its place
@@ -175,8 +179,9 @@ def put(
         check_finite(stored, own, source.where)
         assign(model, name, stored)
         return
+    placed = source.dtype(own) is None and rule.ours[0] in places and len(rule.ours) == 1
     for name, piece in pieces(source, own, rule, shapes).items():
-        as_is = piece.dtype == dtype and piece.is_contiguous()
+        as_is = piece.dtype == dtype and piece.is_contiguous() and not placed
         assign(model, name, piece if as_is else room(name).copy_(piece))
 
 

@@ -38,9 +38,9 @@ class GgufSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.file.tensors[name].shape
 
-    def dtype(self, name: str) -> torch.dtype:
-        """The type in which `read` gives a tensor: blocks come as float32."""
-        return PLAIN.get(self.file.tensors[name].kind.name, torch.float32)
+    def dtype(self, name: str) -> torch.dtype | None:
+        """The type in which the file holds a tensor, None for blocks."""
+        return PLAIN.get(self.file.tensors[name].kind.name)
 
     def read(self, name: str, out: Tensor | None = None) -> Tensor:
         return self.file.read(name, out)

@@ -82,7 +82,7 @@ class Opened:
 
     def dtype(self, name: str) -> torch.dtype:
         """The type in which one of our weights is stored; packed blocks count as float32."""
-        return self.source.dtype(self.origin(name)[0])
+        return self.source.dtype(self.origin(name)[0]) or torch.float32
 
     def read(self, name: str) -> Tensor:
         """One of our weights in the stored type; it may lie on the file's own memory, which is given back in time.

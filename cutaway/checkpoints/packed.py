@@ -78,7 +78,7 @@ class Mxfp4:
     def drop(self) -> None:
         self.source.drop()
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> torch.dtype | None:
         return torch.bfloat16 if name in self.packed else self.source.dtype(name)
 
     def read(self, name: str, out: Tensor | None = None) -> Tensor:
@@ -116,7 +116,7 @@ class BlockFp8:
     def drop(self) -> None:
         self.source.drop()
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> torch.dtype | None:
         return torch.float32 if name + self.SUFFIX in self.there else self.source.dtype(name)
 
     def read(self, name: str, out: Tensor | None = None) -> Tensor:

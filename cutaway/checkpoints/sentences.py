@@ -108,7 +108,7 @@ class Beside:
         source, own = self._of(name)
         return source.shape(own)
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> torch.dtype | None:
         """The type in which the file holds a tensor."""
         source, own = self._of(name)
         return source.dtype(own)

@@ -29,7 +29,7 @@ class Stacked:
         group = self.groups.get(name)
         return self.source.shape(name) if group is None else (len(group), *self.source.shape(group[0]))
 
-    def dtype(self, name: str) -> torch.dtype:
+    def dtype(self, name: str) -> torch.dtype | None:
         """The type in which the file holds a tensor."""
         return self.source.dtype(self.groups.get(name, [name])[0])
 

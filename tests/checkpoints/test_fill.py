@@ -6,10 +6,13 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.checkpoints import native
 from cutaway.checkpoints.fill import fill, match
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.rules import Reshape, same
 from cutaway.errors import CheckpointError
 from cutaway.models import build
+from cutaway.parts.linear import joined
 
 
 class Tensors:
@@ -96,3 +99,20 @@ def test_a_tensor_without_a_place_is_refused(tied):
     with pytest.raises(CheckpointError, match="bias is not understood: the model .* has no place for it"):
         filled(tied, state | {"bias": torch.zeros(3)}, [*rules, same("bias", "head.bias")])
     assert filled(tied, state | {"bias": torch.zeros(3)}, rules, ignored=("bia*",))[1].ignored == {"bias": "bia*"}
+
+
+def test_blocks_are_unpacked_side_by_side_and_plain_tensors_stay_on_the_file(tmp_path):
+    model = build(cutaway.preset("llama-tiny"), seed=0)
+    native.save(model, tmp_path / "own")
+    for dtype, beside in (("Q8_0", True), ("F32", False)):
+        cutaway.convert(tmp_path / "own", "gguf", tmp_path / dtype, dtype=dtype)
+        read = open_checkpoint(tmp_path / dtype).load()
+        attn, ffn = read.blocks[1].attn, read.blocks[1].ffn
+        for maps in ((attn.q_proj, attn.k_proj, attn.v_proj), (ffn.gate_proj, ffn.up_proj)):
+            one = joined(maps)
+            assert (one is not None) == beside
+            if beside:
+                assert torch.equal(one, torch.cat([each.weight for each in maps]))
+        for name, weight in model.state_dict().items():
+            off = (read.get_parameter(name) - weight).abs().max()
+            assert off <= (weight.abs().max() / 200 if beside else 0)
