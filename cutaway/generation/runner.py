@@ -90,8 +90,8 @@ class _Room:
 
 def _branch(stage: Stage, room: _Room) -> Branch | None:
     part = stage.parts[0]
-    plain = len(stage.parts) == 1 and stage.adds and not stage.from_normed and stage.scale == 1.0
-    after = [norm_of(part, "norm_out"), norm_of(part, "norm_sum"), scale_of(part)]
+    plain = len(stage.parts) == 1 and stage.plain_sum and stage.scale == 1.0
+    after = [norm_of(part, "norm_out"), scale_of(part)]
     if not plain or any(each is not None for each in after):
         return None
     if type(part) is MultiHead and _Heads.plain(part):
@@ -119,7 +119,7 @@ class _Heads:
 
     @staticmethod
     def plain(part: MultiHead) -> bool:
-        odd = (part.q_norm, part.k_norm, part.clip, part.scoring.soft_cap, part.shared_from, part.lends, part.sinks)
+        odd = (part.q_norm, part.k_norm, part.clip, part.scoring.soft_cap, part.shared_from, part.sinks)
         return all(x is None for x in odd) and not part.gate_width and type(part.placing) in (Rotary, Unplaced)
 
     def __call__(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:

@@ -27,6 +27,11 @@ class Stage:
         self.from_normed = isinstance(record.residual, spec.Add) and record.residual.skip == "normed"
         self.scale = 1.0 if isinstance(record.scale, str) else record.scale
 
+    @property
+    def plain_sum(self) -> bool:
+        """Whether the stream is x + the updates and nothing else: no norm of the sum, no other skip."""
+        return self.adds and not self.from_normed and norm_of(self.parts[0], "norm_sum") is None
+
     def __call__(self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None) -> Float[Tensor, "B T D"]:
         first = self.parts[0]
         h = normed(norm_of(first, "norm"), x)

@@ -151,7 +151,7 @@ def _named(block: Block, stage: Stage) -> Iterator[tuple[str, nn.Module]]:
 def _refuse_other_streams(blocks: Sequence[Block]) -> None:
     for i, block in enumerate(blocks):
         for stage in block.stages:
-            if not stage.adds or stage.from_normed or norm_of(stage.parts[0], "norm_sum") is not None:
+            if not stage.plain_sum:
                 raise InputError(
                     f"attribution: blocks.{i} does not just add to the stream (a norm on the sum, or no residual), so "
                     "that the logit is no sum of parts"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from cutaway import spec
@@ -24,6 +24,7 @@ from cutaway.parts.step import NOTHING, Given, Memory, Step
 from cutaway.tap import check_model, listening, matcher, with_taps
 from cutaway.tracing.names import ours
 from cutaway.tracing.record import POSITIONS, WHOLE, Recording, Taken, check_answered
+from cutaway.tracing.stacks import owner_of
 
 
 class CompiledRecording:
@@ -104,7 +105,7 @@ def _forward(
 ) -> tuple[Any, dict[str, Tensor]]:  # fmt: skip
     """What `call` gives and the taps with these names: the function that is compiled."""
     if is_dynamo_compiling():
-        out, heard = with_taps(lambda: call(*inputs), {_owner(model, name): name for name in names})
+        out, heard = with_taps(lambda: call(*inputs), {owner_of(model, name): name for name in names})
     else:
         heard = {}
         with listening(model, lambda name, x: heard.update({name: x}), *names):
@@ -119,13 +120,6 @@ def _compiled(backend: str | Callable[..., Any]) -> Callable[..., Any]:
     """`_forward`, compiled apart from other recordings: torch keeps graphs, and limits their number, by code."""
     own = types.FunctionType(_forward.__code__.replace(), globals())
     return torch.compile(own, fullgraph=True, dynamic=True, backend=backend)
-
-
-def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that a tap is of, and what the tap is called there."""
-    word, _, rest = name.partition(".")
-    below = module._modules.get(word)
-    return _owner(below, rest) if below is not None and rest else (module, name)
 
 
 def _chosen(model: Transformer, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -139,8 +139,5 @@ def _check(edge: Edge, blocks: list[Block]) -> None:
         stage for layer in range(first, last + 1) for i, stage in enumerate(blocks[layer].stages)
         if (layer, i) >= (first, start) and (layer, i) < (last, end)
     ]  # fmt: skip
-    plain = all(
-        stage.adds and not stage.from_normed and norm_of(stage.parts[0], "norm_sum") is None for stage in between
-    )
-    if not plain or norm_of(_attn(blocks[first]), "norm_out") is not None:
+    if not all(stage.plain_sum for stage in between) or norm_of(_attn(blocks[first]), "norm_out") is not None:
         raise InputError(f"cut: {edge}: what the writer adds is normed before the reader, so it cannot be taken out")

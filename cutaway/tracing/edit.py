@@ -19,6 +19,7 @@ from cutaway.parts.moe import Router
 from cutaway.tap import check_model, listening, matcher
 from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.record import POSITIONS, Recording
+from cutaway.tracing.stacks import owner_of
 
 Indices = Sequence[int] | slice | None
 
@@ -272,7 +273,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     1
     """
     check_model(model)
-    paths = dict(model.named_modules())
+    paths = [path for path, _ in model.named_modules()]
     planned = [(asked, matcher([ours(asked)], paths), _as_edit(each)) for asked, each in edits.items()]
     report, steps = Report(), dict[str, int]()
     fired, changed, ran = set[str](), set[str](), list[str]()
@@ -282,7 +283,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             ran.append(name)
             return x
         _refuse_checkpointing(name)
-        site = Site(name, steps.get(name, 0), describe(name).axes, paths[_owner(name, paths)])
+        site = Site(name, steps.get(name, 0), describe(name).axes, owner_of(model, name)[0])
         steps[name] = site.step + 1
         new, touched = x, 0
         for asked, test, change in planned:
@@ -312,14 +313,6 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         raise InputError(f"edit: {'; '.join(missing(asked, paths) for asked in sorted(silent))}")
     for asked in fired - changed:
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
-
-
-def _owner(name: str, paths: Mapping[str, nn.Module]) -> str:
-    """The path of the module that a tap's name begins with."""
-    path = name
-    while path and (path := path.rpartition(".")[0]) not in paths:
-        pass
-    return path
 
 
 def _as_edit(given: Callable[..., Tensor | None]) -> Edit:

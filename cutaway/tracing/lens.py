@@ -102,9 +102,10 @@ def stream_sizes(run: Recording) -> Table:
     """
     found: dict[str, dict[str, float]] = {}
     for name, x in run.items():
-        block, _, rest = name.partition(".resid_post") if name.endswith("resid_post") else _branch(name)
-        if rest or name.endswith("resid_post"):
-            found.setdefault(block, {})[rest or "stream"] = float(x.float().square().mean().sqrt())
+        path, _, tap = name.rpartition(".")
+        block, _, branch = path.rpartition(".") if tap == "update" else (path, "", "stream")
+        if tap in ("resid_post", "update"):
+            found.setdefault(block, {})[branch] = float(x.float().square().mean().sqrt())
     if not found:
         raise InputError("stream_sizes: record `blocks.*.resid_post` and `blocks.*.update` first")
     kinds = list(dict.fromkeys(["stream", *(kind for sizes in found.values() for kind in sizes)]))
@@ -112,9 +113,3 @@ def stream_sizes(run: Recording) -> Table:
     note = "root mean square of the stream after each block, and of what each branch added to it"
     heat = tuple(range(1, len(kinds) + 1))
     return Table("Size of the stream", ("block", *kinds), rows, note, heat, "lines")
-
-
-def _branch(name: str) -> tuple[str, str, str]:
-    """`blocks.3.attn.update` in its block and its branch."""
-    path = name.removesuffix(".update")
-    return path.rpartition(".") if path != name else (name, "", "")

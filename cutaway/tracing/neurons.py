@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import TextIO
 
 import torch
@@ -22,7 +20,7 @@ BEFORE, AFTER = 8, 4
 """Tokens of context that are kept around one."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Hit:
     """A neuron's output at one token, the `place`-th of the text; `before` and `after` are the ids around it."""
 
@@ -72,26 +70,21 @@ def top_activations(
     """
     stack, prefix = stack_of(model, encoder)
     check_layer(stack, layer)
-    tap, largest = f"{prefix}blocks.{layer}.ffn.hidden", list[tuple[tuple[float, int], int, Hit]]()
-    total, positive, n, low, high, ties = 0.0, 0, 0, float("inf"), -float("inf"), count()
+    tap, hits = f"{prefix}blocks.{layer}.ffn.hidden", list[Hit]()
+    total, positive, n, low, high = 0.0, 0, 0, float("inf"), -float("inf")
     for prompt in prompts:
         check_one_row(prompt)
         window = (prompt.source if encoder and prompt.source is not None else prompt.ids)[0].tolist()
         values = _outputs(model, prompt, tap, neuron)
         for at in values.argsort(descending=True, stable=True)[:top].tolist():
-            hit = Hit(
-                float(values[at]), n + at, window[at], tuple(window[max(at - BEFORE, 0) : at]),
-                tuple(window[at + 1 : at + 1 + AFTER]),
-            )  # fmt: skip
-            heapq.heappush(largest, ((hit.value, -hit.place), next(ties), hit))
-            if len(largest) > top:
-                heapq.heappop(largest)
+            before, after = window[max(at - BEFORE, 0) : at], window[at + 1 : at + 1 + AFTER]
+            hits.append(Hit(float(values[at]), n + at, window[at], tuple(before), tuple(after)))
+        hits = sorted(hits, key=lambda hit: -hit.value)[:top]  # stable: of equal ones the earlier stays first
         total, positive, n = total + float(values.sum()), positive + int((values > 0).sum()), n + len(values)
         low, high = min(low, float(values.min())), max(high, float(values.max()))
     if not n:
         raise InputError("neuron: the text has no tokens; give one that has")
-    hits = tuple(hit for _, _, hit in sorted(largest, reverse=True))
-    return Activations(layer, neuron, hits, n, total / n, low, high, positive / n)
+    return Activations(layer, neuron, tuple(hits), n, total / n, low, high, positive / n)
 
 
 def windows_of(

@@ -21,14 +21,13 @@ from cutaway.tracing.tables import Table
 
 @dataclass
 class Range:
-    """The numbers of one tensor, over all calls of its tap; `flow`: which tap of the pass it is, counted from 1.
+    """The numbers of one tensor, over all calls of its tap.
 
     A score of -inf in every head is one that the mask hides: it is left out. `where`: the index of the first number
     that is NaN or infinite, in the first call that has one.
     """
 
     name: str
-    flow: int
     dtype: torch.dtype
     n: int = 0
     low: float = math.inf
@@ -40,16 +39,18 @@ class Range:
     where: tuple[int, ...] = ()
 
     def count(self, x: Tensor) -> None:
-        wrong = ~x.isfinite()
+        finite = x.isfinite()
+        wrong = ~finite
         if self.name.endswith(".scores"):
             wrong &= ~(x == -torch.inf).all(1, keepdim=True)
-        sizes = x[x.isfinite()].abs()
+        numbers = x[finite]
+        sizes = numbers.abs()
         self.n += sizes.numel() + int(wrong.sum())
         self.n_wrong += int(wrong.sum())
         if self.n_wrong and not self.where:
             self.where = tuple(int(i) for i in wrong.nonzero()[0])
         if sizes.numel():
-            low, high = x[x.isfinite()].aminmax()
+            low, high = numbers.aminmax()
             self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
             self.total += float(sizes.sum(dtype=torch.float64))
             self.n_zero += int((sizes == 0).sum())
@@ -81,10 +82,10 @@ class Numerics:
         if (first := self.first) is None:
             said = f"no NaN and no infinity in {len(self.ranges)} tensors"
         else:
+            number, at = list(self.ranges).index(first.name) + 1, ", ".join(map(str, first.where))
             said = (
-                f"{first.name} is the first tensor with a NaN or an infinity: number {first.flow} of "
-                f"{len(self.ranges)} in the pass, {first.n_wrong} of {first.n} numbers, the first at "
-                f"[{', '.join(map(str, first.where))}]"
+                f"{first.name} is the first tensor with a NaN or an infinity: number {number} of {len(self.ranges)} in "
+                f"the pass, {first.n_wrong} of {first.n} numbers, the first at [{at}]"
             )
         return said + (f"; weights that hold one: {', '.join(self.weights)}" if self.weights else "")
 
@@ -127,7 +128,7 @@ def watch(model: nn.Module) -> Iterator[Numerics]:
 
     def hear(name: str, x: Tensor) -> None:
         if x.is_floating_point():
-            found.ranges.setdefault(name, Range(name, len(found.ranges) + 1, x.dtype)).count(x.detach())
+            found.ranges.setdefault(name, Range(name, x.dtype)).count(x.detach())
 
     with listening(model, hear):
         yield found

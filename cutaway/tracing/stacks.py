@@ -34,6 +34,13 @@ def stack_of(model: Transformer, encoder: bool = False) -> tuple[Stack, str]:
     return model, ""
 
 
+def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that a tap is of, and what the tap is called there."""
+    word, _, rest = name.partition(".")
+    below = model._modules.get(word)
+    return owner_of(below, rest) if below is not None and rest else (model, name)
+
+
 def blocks_of(stack: Stack) -> list[Block]:
     return [block for block in stack.blocks if isinstance(block, Block)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class Table:
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     note: str = ""
-    heat: tuple[int, ...] = field(default=())
+    heat: tuple[int, ...] = ()
     chart: Literal["none", "bars", "lines"] = "none"
     grids: tuple[Grid, ...] = ()
     right: tuple[int, ...] = ()

@@ -51,7 +51,7 @@ def test_a_norm_on_the_sum_is_refused():
     torch.testing.assert_close(lens.log_probabilities[-1], prompt.run(model)[0].float().log_softmax(-1))
 
 
-def test_head_scores_know_a_head_made_to_look_at_the_previous_token():
+def test_entropy_and_rollout_of_heads_that_look_at_one_token():
     weights = torch.zeros(1, 1, 2, 6, 6)
     weights[0, 0, 0] = torch.eye(6).roll(1, 0)
     weights[0, 0, 1, :, 0] = 1
@@ -97,7 +97,6 @@ def test_smollm2_has_induction_heads_and_copying_needs_them(smollm2):
     top = scores.top("induction", 10)
     assert all(float(scores.scores["induction"][head]) > 0.3 for head in top[:3])
     assert float(scores.scores["induction"].median()) < 0.05
-    print(scores.table())
     worst, others, copied = [], [], module("knock_out_induction").copied
     for seed in range(20):
         generator = torch.Generator().manual_seed(100 + seed)
