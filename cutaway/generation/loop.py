@@ -185,7 +185,7 @@ class Stream:
         memory = None
         if isinstance(self.model, EncoderDecoder):
             assert self.sources is not None
-            memory = encoded(self.model, [self.sources[row.index] for row in rows])
+            memory = encoded(self.model, [self.sources[row.index] for row in rows], self.run)
         return Reader(self.model, prompts, self.run, capacity, memory)
 
 

@@ -30,6 +30,10 @@ def check(record: spec.Model, options: spec.Generation, run: Run) -> None:
         raise InputError("start_id: an encoder-decoder needs the id that its decoder begins with; give it")
     if run.chunk < 1:
         raise InputError(f"chunk: {run.chunk} tokens at a time; give at least 1")
+    if run.forward is not None and not callable(run.forward):
+        raise InputError(f"forward: a {type(run.forward).__name__}; give what is called as the model is")
+    if run.forward is not None and isinstance(record, spec.EncoderDecoder) and not hasattr(run.forward, "encode"):
+        raise InputError("forward: it has no `encode`, which reads the source for an encoder-decoder; add it")
     vocab_size = spec.last_stack(record).vocab_size
     for name, value in options:
         ids = value if name.endswith("_ids") else [value] if name.endswith("_id") and value != "none" else []

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
+from cutaway.errors import InputError
 from cutaway.generation.cache import Cache
 from cutaway.generation.result import Run
 from cutaway.generation.runner import Runner
@@ -33,6 +34,7 @@ class Reader:
         memory: Memory | None = None,
     ) -> None:  # fmt: skip
         self.model, self.rows, self.memory = model, [list(row) for row in rows], memory
+        self.forward = model if run.forward is None else run.forward
         self.stack = model.decoder if isinstance(model, EncoderDecoder) else model
         self.blocks = spec.last_stack(model.spec).blocks
         self.device = self.stack.embedding.table.weight.device
@@ -50,7 +52,7 @@ class Reader:
     @cached_property
     def runner(self) -> Runner | None:
         """Made for the first token that is decoded: a prompt alone does without."""
-        return None if self.kind is None else Runner.of(self.model)
+        return Runner.of(self.model) if self.kind is not None and self.forward is self.model else None
 
     def start(self) -> Float[Tensor, "B V"]:
         """Read every row from its beginning."""
@@ -63,8 +65,12 @@ class Reader:
         for first in range(0, ids.shape[1], size):
             part = slice(first, first + size)
             given = replace(self.given, mask=None if mask is None else mask[:, part], prefix=prefix, lengths=lengths)
-            logits = self.model(ids[:, part], given, self.cache, last=True)
-        assert logits is not None
+            logits = self.forward(ids[:, part], given, self.cache, last=True)
+        if not isinstance(logits, Tensor):
+            made = type(logits).__name__
+            raise InputError(
+                f"forward: it gave a {made}; give what returns logits (a CompiledRecording as `Steps(it)`)"
+            )
         return logits[:, -1]
 
     def read(self, tokens: Int[Tensor, " B"], ids: Sequence[int]) -> Float[Tensor, "B V"]:
@@ -75,7 +81,7 @@ class Reader:
             return self.start()
         if self.runner is not None and self.runner.fits(tokens):
             return self.runner(tokens[:, None], self.given, self.cache)[:, -1]
-        return self.model(tokens[:, None], self.given, self.cache, last=True)[:, -1]
+        return self.forward(tokens[:, None], self.given, self.cache, last=True)[:, -1]
 
     def keep(self, rows: Sequence[int], same_memory: bool = False) -> None:
         """Go on with these rows; one may come twice. `same_memory`: the encoder's output stays where it is."""
@@ -92,8 +98,8 @@ class Reader:
             self.memory, self.given = memory, Given(memory=memory)
 
 
-def encoded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Memory:
+def encoded(model: EncoderDecoder, sources: Sequence[Sequence[int]], run: Run = Run()) -> Memory:
     """What the encoder makes of some sources; they are padded on the right, which moves not even counted columns."""
     device = model.encoder.embedding.table.weight.device
     ids, mask = padded(sources, model.encoder.embedding.pad_id, device, side="right")
-    return model.encode(ids, Given(mask=mask))
+    return (model if run.forward is None else run.forward).encode(ids, Given(mask=mask))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cutaway.generation.cache import Kind
 from cutaway.generation.stopping import Reason
@@ -17,7 +18,8 @@ class Run:
     `seeds`: one a prompt, or one number that each prompt gets; a prompt with its seed has the same text alone and in a
     batch. `tokenizer`: for texts and stop strings. `logprobs`: log-probability of each token under the model itself,
     before penalties, temperature and cuts; of beams, what the token added to the score. `cache` None reads all again at
-    each step. `chunk`: how many tokens of a prompt are read at a time.
+    each step. `chunk`: how many tokens of a prompt are read at a time. `forward`: what is called in the model's place,
+    as the model is, such as its compiled code (`torch.compile(model)`); for an encoder-decoder it has an `encode` too.
 
     >>> import cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -33,6 +35,7 @@ class Run:
     logprobs: bool = False
     cache: Kind | None = "growing"
     chunk: int = 2048
+    forward: Any = None
 
 
 @dataclass

@@ -32,10 +32,10 @@ class CompiledRecording:
 
     `record` leaves compiled code for the forwards; here the taps are part of the graph. The compiler may fuse what lies
     between them, so last bits may differ from `record`. A graph serves all sizes and all tokens that are decoded with a
-    cache, but that a single row, a single token, an empty cache and padding each take one of their own, and is made
-    when it is first needed. Weights stay the model's: what is loaded into it, or trained, is seen. `encode` does for
-    the source of an encoder-decoder what a call does for its target. While somebody listens, the model runs as it is.
-    `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
+    cache, but that a single row, a single token, a cache of none or one, and padding each take one of their own, and is
+    made when it is first needed. Weights stay the model's: what is loaded into it, or trained, is seen. `encode` does
+    for the source of an encoder-decoder what a call does for its target. While somebody listens, the model runs as it
+    is. `backend` is torch.compile's; its own, inductor, needs a C++ compiler.
 
     Raises InputError for a name that no tap has, for one inside an expert, which compiled code runs on all tokens, and
     for what torch cannot compile whole.
@@ -87,6 +87,41 @@ class CompiledRecording:
         kept = replace(self.taken, reduce=None)
         run.taken = {name: [x if name in POSITIONS else kept.of(x)] for name, x in taken.items()}
         return out, run
+
+
+class Steps:
+    """A compiled recording in its model's place: it gives what the model gives, and joins what each call records.
+
+    A prompt and all its tokens take two graphs (three for a prompt of one token), which other prompts use again.
+
+    >>> import cutaway
+    >>> from cutaway.tracing.compiled import CompiledRecording, Steps
+    >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
+    >>> steps = Steps(CompiledRecording(model, "blocks.0.attn.k", backend="eager"))
+    >>> options, fixed = cutaway.spec.Generation(max_tokens=4), cutaway.Run(cache="fixed", forward=steps)
+    >>> result = cutaway.generate(model, [[1, 2, 3]], options, fixed)
+    >>> steps.recording.n_steps, tuple(steps.recording["blocks.0.attn.k"].shape)
+    (4, (1, 4, 6, 16))
+    """
+
+    def __init__(self, run: CompiledRecording) -> None:
+        self.run = run
+        self.taken: list[Recording] = []
+
+    def __call__(self, ids: Tensor, given: Given = NOTHING, cache: Cache | None = None, last: bool = False) -> Tensor:
+        return self._noted(self.run(ids, given, cache, last))
+
+    def encode(self, source: Tensor, given: Given = NOTHING) -> Memory:
+        return self._noted(self.run.encode(source, given))
+
+    @property
+    def recording(self) -> Recording:
+        """Of all calls so far."""
+        return joined(self.taken)
+
+    def _noted(self, made: tuple[Any, Recording]) -> Any:
+        self.taken.append(made[1])
+        return made[0]
 
 
 def joined(steps: Iterable[Recording]) -> Recording:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cutaway import spec
+from cutaway.errors import InputError
 from cutaway.generation import Cache, Run, Stream, generate, reader
 from tests.conformance.models import drawn, greedy_alone, plain, translator, writer
 from tests.conformance.strategies import random_specs
@@ -167,3 +168,34 @@ def test_dropout_sleeps_while_a_model_in_training_writes():
 def test_grad_mode_is_the_callers_between_two_tokens():
     for _ in Stream(drawn(plain()), [1, 2], spec.Generation(max_tokens=3)):
         assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("record", [plain(), translator()], ids=["decoder", "encoder_decoder"])
+def test_what_stands_in_the_models_place_is_called_for_every_step(record):
+    """Also for the tokens that are otherwise decoded in fewer calls, and the source."""
+    model, options, calls = drawn(record), spec.Generation(max_tokens=N_NEW, start_id=2), []
+
+    class Forward:
+        def __call__(self, ids, given, cache, last):
+            calls.append(ids.shape[1])
+            return model(ids, given, cache, last)
+
+        def encode(self, source, given):
+            calls.append("source")
+            return model.encode(source, given)
+
+    assert (
+        generate(model, PROMPTS[:1], options, Run(forward=Forward())).ids == generate(model, PROMPTS[:1], options).ids
+    )
+    assert calls == ([3] if record.kind == "decoder" else ["source", 1]) + [1] * (N_NEW - 1)
+
+
+def test_what_cannot_stand_in_the_models_place_is_named():
+    decoder, both = drawn(plain()), drawn(translator())
+    for match, model, forward in (
+        ("forward: a int", decoder, 3),
+        ("no `encode`", both, both.decoder.forward),
+        ("forward: it gave a tuple", decoder, lambda *call, last: (decoder(*call, last), None)),
+    ):
+        with pytest.raises(InputError, match=match):
+            generate(model, [[1, 2]], spec.Generation(max_tokens=2, start_id=2), Run(forward=forward))

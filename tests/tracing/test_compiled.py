@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 import cutaway
-from cutaway import Cache, Given, spec
+from cutaway import Cache, Given, Run, generate, spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder
-from cutaway.tracing.compiled import CompiledRecording, joined
+from cutaway.tracing.compiled import CompiledRecording, Steps, joined
 from cutaway.tracing.edit import edit, scale
 from cutaway.tracing.record import Taken
 from tests.conformance.alone import IMAGES, alone, heads
-from tests.conformance.models import drawn, images_for, plain
+from tests.conformance.models import drawn, images_for, plain, translator
 
 NAMES = ("*.resid_post", "*blocks.0.attn.pattern", "*.gate", "*.scale")
 PRESETS = ("modern-tiny", "gpt2-tiny", "bert-tiny", "course-gpt-tiny", "textbook-tiny", "t5-tiny")
@@ -123,6 +123,32 @@ def test_all_tokens_that_are_decoded_take_one_graph(kind, scaling):
     for shape in ((2, 4), (2, 1), (2, 1)):
         run(ids_of(shape) % 23, Given(), caches[2])
     assert graphs.n == 2 and caches[2].length == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("record", "prompts", "kind", "n_graphs"),
+    [
+        (plain(), [[[1, 2, 3]], [[4, 5, 6, 7, 8]], [[9, 9]]], "fixed", 2),  # of a prompt, and of every token
+        (plain(), [[[1, 2, 3], [4, 5, 6, 7, 8]]], "growing", 2),
+        (plain(mask=spec.SlidingMask(window=4)), [[[1, 2, 3], [4, 5, 6]]], "ring", 2),
+        (translator(), [[[1, 2, 3]]], "fixed", 4),  # of the source, and of a cache of nothing, of a token, and of more
+    ],
+    ids=["texts", "rows", "ring", "two stacks"],
+)
+def test_a_generation_is_recorded_in_compiled_code(record, prompts, kind, n_graphs):
+    model, graphs, names = drawn(record), Counted(), ("*.resid_post", "*.k_rot")
+    run, options = CompiledRecording(model, *names, backend=graphs), spec.Generation(max_tokens=8, start_id=2)
+    for rows in prompts:
+        steps = Steps(run)
+        result = generate(model, rows, options, Run(cache=kind, forward=steps))
+        with cutaway.record(model, *names) as wanted:
+            assert generate(model, rows, options, Run(cache=kind)).ids == result.ids
+        got = steps.recording
+        assert got.names == wanted.names and got.n_steps == wanted.n_steps == 8
+        for name in wanted.taken:
+            assert all(map(torch.equal, got.taken[name], wanted.taken[name]))
+    assert graphs.n == n_graphs
 
 
 @pytest.mark.slow
