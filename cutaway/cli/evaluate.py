@@ -71,8 +71,8 @@ def total_loss(loaded: Loaded, ids: list[int]) -> tuple[float, int, int]:
     width = min(len(ids), 2048 if limit == "unlimited" else limit, 2048)
     masked, total, scored = isinstance(loaded.spec.head, spec.MaskedHead), 0.0, 0
     for start in range(0, len(ids), width):
-        window = torch.tensor([ids[start : start + width]])
-        losses = _pseudo_losses(loaded, window[0]) if masked else next_token_losses(loaded.model, Prompt(window))
+        window = Prompt(torch.tensor([ids[start : start + width]]))
+        losses = masked_losses(loaded, window) if masked else next_token_losses(loaded.model, window)
         total, scored = total + float(losses.sum()), scored + len(losses)
     return total, scored, width
 
@@ -84,9 +84,9 @@ def _check_kind(record: spec.Model, name: str) -> None:
         raise InputError(f"{name}: its {record.head.kind} head predicts no tokens; name a language model")
 
 
-def _pseudo_losses(loaded: Loaded, window: Tensor) -> Tensor:
+def masked_losses(loaded: Loaded, prompt: Prompt) -> Tensor:
+    """The pseudo-loss of each token but the special ones; raises InputError where there is no mask token."""
     tokenizer = loaded.tokenizer
-    assert tokenizer is not None
-    if "mask" not in tokenizer.special:
-        raise InputError(f"{loaded.path}: its tokenizer has no mask token")
-    return pseudo_losses(loaded.model, window.tolist(), tokenizer.special["mask"], tokenizer.special_ids)
+    if tokenizer is None or "mask" not in tokenizer.special:
+        raise InputError(f"{loaded.path}: there is no mask token; name a masked language model with its tokenizer")
+    return pseudo_losses(loaded.model, prompt.ids[0].tolist(), tokenizer.special["mask"], tokenizer.special_ids)

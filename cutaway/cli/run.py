@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutaway import spec
+from cutaway.ablation.knobs import listed
+from cutaway.cli.encode import show_reading
+from cutaway.cli.inside import Inside
 from cutaway.cli.models import load_model
 from cutaway.cli.options import Writing
 from cutaway.cli.output import console, print_filled, print_json
+from cutaway.cli.removal import Removal, show_parts
 from cutaway.errors import InputError
 from cutaway.generation.prompts import as_seeds
 from cutaway.loaded import Loaded
-
-if TYPE_CHECKING:
-    from cutaway.cli.removal import Removal
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class Request:
 def show_run(request: Request) -> None:
     """Stream the continuation, then the inside of the prompt's pass; a model that writes none gives what it can."""
     if request.remove == ("help",):
-        from cutaway.cli.removal import show_parts
-
         show_parts(request.model, request.as_json)
         return
     _check(request.writing)
@@ -60,8 +59,6 @@ def show_run(request: Request) -> None:
         sys.stdout.flush()
     print()
     if request.inside:
-        from cutaway.cli.inside import Inside
-
         Inside(loaded, ids).show()
     if removal is not None:
         removal.show()
@@ -69,9 +66,6 @@ def show_run(request: Request) -> None:
 
 def _show_reading(loaded: Loaded, request: Request) -> None:
     """What a model that writes no text makes of one."""
-    from cutaway.cli.encode import show_reading
-    from cutaway.cli.inside import Inside
-
     if given := request.writing.given():
         them = "it" if len(given) == 1 else "them"
         raise InputError(f"{', '.join(given)}: {request.model} writes no text; leave {them} out")
@@ -90,9 +84,6 @@ def _show_reading(loaded: Loaded, request: Request) -> None:
 
 def _removal(loaded: Loaded, ids: list[int], request: Request) -> Removal | None:
     """What the parts asked for did; with --trace alone the feed-forward networks, where there are any."""
-    from cutaway.ablation.knobs import listed
-    from cutaway.cli.removal import Removal
-
     asked = request.remove
     if not asked and request.inside and "ffn" in listed(loaded.spec):
         asked = ("ffn",)
@@ -121,8 +112,6 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
         "written_tokens_per_s": timing.tokens_per_second,
     }
     if request.inside:
-        from cutaway.cli.inside import Inside
-
         result["inside"] = Inside(loaded, ids).plain()
     return result
 

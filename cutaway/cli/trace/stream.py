@@ -59,19 +59,18 @@ def tuned(
 def loss(model: Model, text: Text, /, *, reading: Reading = Reading(), out: Out = Out()) -> None:
     """What each token of a text costs, in nats; with a masked model, each token masked in turn."""
     from cutaway import spec
-    from cutaway.encoding import pseudo_losses
+    from cutaway.cli.evaluate import masked_losses
     from cutaway.errors import InputError
     from cutaway.tracing.lens import next_token_losses
     from cutaway.tracing.tables import Table
 
     subject = Subject.of(model, reading)
-    prompt, words = subject.prompt(text), subject.loaded.tokenizer
+    prompt, tokenizer = subject.prompt(text), subject.loaded.tokenizer
     if isinstance(subject.loaded.spec.head, spec.MaskedHead):
-        if words is None or "mask" not in words.special:
-            raise InputError(f"{model}: its tokenizer has no mask token")
-        kept, numbers = words.special_ids, prompt.ids[0].tolist()
-        losses = pseudo_losses(subject.loaded.model, numbers, words.special["mask"], kept)
-        names = [word for word, number in zip(prompt.words, numbers, strict=True) if number not in kept]
+        losses = masked_losses(subject.loaded, prompt)
+        assert tokenizer is not None
+        pairs = zip(prompt.words, prompt.ids[0].tolist(), strict=True)
+        names = [word for word, i in pairs if i not in tokenizer.special_ids]
     else:
         losses = next_token_losses(subject.loaded.model, prompt)
         names = list(prompt.words[1:])
