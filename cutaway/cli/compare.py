@@ -15,7 +15,7 @@ from cutaway.cli.options import Out
 from cutaway.cli.tables import tell
 from cutaway.errors import InputError
 from cutaway.tokenizers.tokenizer import Tokenizer
-from cutaway.tracing.compare import Source, compare, ours
+from cutaway.tracing.compare import Source, compare, taps_of
 from cutaway.tracing.foreign import transformers
 from cutaway.tracing.prompt import Prompt, any_prompt
 
@@ -71,7 +71,7 @@ def side_of(word: str) -> Side:
         opened = open_checkpoint(fetch(name))
         return Side(transformers(opened.path, dtype), opened.tokenizer(), opened.record)
     loaded = load_model(name, dtype)
-    return Side(ours(loaded.model, fused=bool(how)), loaded.tokenizer, loaded.spec)
+    return Side(taps_of(loaded.model, fused=bool(how)), loaded.tokenizer, loaded.spec)
 
 
 def prompt_of(tokenizers: Sequence[Tokenizer | None], record: spec.Model, text: str) -> Prompt:

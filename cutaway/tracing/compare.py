@@ -18,7 +18,7 @@ from cutaway.tracing.tables import Table
 
 Hear = Callable[[str, Tensor], None]
 Source = Callable[[Prompt, Hear], None]
-"""Reads a prompt and calls `hear` with each tensor under the name of our tap: `ours`, or a foreign model."""
+"""Reads a prompt and calls `hear` with each tensor under the name of our tap: `taps_of`, or a foreign model."""
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far apart tensors of a type count as equal, as a share of the largest number: rounding of a deep model."""
@@ -26,7 +26,7 @@ INSIDE = ("scores", "pattern", "scale", "normed")
 """Taps that a fused kernel has not: whoever hears them gets the written-out form."""
 
 
-def ours(model: Transformer, fused: bool = False) -> Source:
+def taps_of(model: Transformer, fused: bool = False) -> Source:
     """A model of ours; with `fused` its fused kernels stay, and the taps inside them are not heard."""
     names = [f"*{tap.name}" for tap in GLOSSARY if tap.name not in INSIDE] if fused else []
 
@@ -131,7 +131,7 @@ def compare(
     >>> compare(model, other, Prompt(torch.tensor([[1, 2, 3]]))).first.name
     'blocks.1.attn.k'
     """
-    sides = [ours(side) if isinstance(side, (OneStack, EncoderDecoder)) else side for side in (first, second)]
+    sides = [taps_of(side) if isinstance(side, (OneStack, EncoderDecoder)) else side for side in (first, second)]
     kept: dict[str, Tensor] = {}
     sides[0](prompt, kept.__setitem__)
     found: dict[str, Difference] = {}

@@ -285,24 +285,20 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         _refuse_checkpointing(name)
         site = Site(name, steps.get(name, 0), describe(name).axes, owner_of(model, name)[0])
         steps[name] = site.step + 1
-        new, touched = x, 0
+        new, touched = x, False
         for asked, test, change in planned:
             if not test(name):
                 continue
             fired.add(asked)
-            old, made = new, change(new, site)
+            made = change(new, site)
             if made is None:
                 changed.add(asked)  # it only looks
                 continue
-            if not isinstance(made, Tensor):
-                raise InputError(f"edit: {asked} made a {type(made).__name__} of {name}; return a tensor, or None")
-            if made.shape != x.shape or made.dtype != x.dtype:
-                got, had = f"{tuple(made.shape)} {made.dtype}", f"{tuple(x.shape)} {x.dtype}"
-                raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
-            new, touched = made, touched + 1
-            if new is not old and not torch.equal(new, old):
+            _check_made(made, x, asked, name)
+            if made is not new and not torch.equal(made, new):
                 changed.add(asked)
-            report.edits.setdefault(asked, Change()).count(old, new)
+            report.edits.setdefault(asked, Change()).count(new, made)
+            new, touched = made, True
         if touched:
             report.changes.setdefault(name, Change()).count(x, new)
         return new
@@ -313,6 +309,14 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         raise InputError(f"edit: {'; '.join(missing(asked, paths) for asked in sorted(silent))}")
     for asked in fired - changed:
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
+
+
+def _check_made(made: object, x: Tensor, asked: str, name: str) -> None:
+    if not isinstance(made, Tensor):
+        raise InputError(f"edit: {asked} made a {type(made).__name__} of {name}; return a tensor, or None")
+    if made.shape != x.shape or made.dtype != x.dtype:
+        got, had = f"{tuple(made.shape)} {made.dtype}", f"{tuple(x.shape)} {x.dtype}"
+        raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
 
 
 def _as_edit(given: Callable[..., Tensor | None]) -> Edit:

@@ -11,7 +11,7 @@ import torch
 
 from cutaway import build, load, preset
 from cutaway.errors import InputError
-from cutaway.tracing.compare import compare, difference, ours
+from cutaway.tracing.compare import compare, difference, taps_of
 from cutaway.tracing.numerics import cast
 from cutaway.tracing.prompt import Prompt, any_prompt
 
@@ -60,7 +60,7 @@ def test_two_types_differ_by_rounding(model):
 
 def test_the_fused_kernel_is_the_written_out_one_but_for_rounding(model):
     model = cast(torch.float64)(model)
-    found = compare(model, ours(model, fused=True), PROMPT)
+    found = compare(model, taps_of(model, fused=True), PROMPT)
     names = {each.name for each in found.differences}
     assert found.tolerance == 1e-10 and found.first is None and found.only[0] > 0
     assert "blocks.0.attn.z" in names and "blocks.0.attn.pattern" not in names
