@@ -23,6 +23,7 @@ from cutaway.generation.result import Run
 from cutaway.models import Transformer, build
 from cutaway.spec import Model
 from cutaway.tokenizers.tokenizer import Tokenizer
+from cutaway.tracing.prompt import Prompt
 
 
 @dataclass(repr=False)
@@ -75,6 +76,28 @@ class Loaded:
         if self.tokenizer is None:
             raise InputError(f"{self.path}: the model has no tokenizer; ids stay ids")
         return self.tokenizer.decode(ids)
+
+    def prompt(self, text: str | Sequence[int], target: str | Sequence[int] = ()) -> Prompt:
+        """A text, or its ids, as the functions of `cutaway.tracing` read it; an encoder-decoder writes the target.
+
+        Raises InputError for a text without tokens, and for a target where there is no encoder.
+
+        >>> import cutaway
+        >>> cutaway.load("modern-tiny").prompt([5, 3, 9]).words
+        ("'<5>'", "'<3>'", "'<9>'")
+        """
+        ids = self._tokens().encode(text) if isinstance(text, str) else text
+        written = self._tokens().encode(target, add_special_tokens=False) if isinstance(target, str) else target
+        name = "<{}>".format if self.tokenizer is None else lambda i: self.decode([i])
+        if not ids:
+            raise InputError("prompt: the text has no tokens; give one that has")
+        if not isinstance(self.spec, spec.EncoderDecoder):
+            if written:
+                raise InputError("target: the model has no encoder, it continues its text; leave the target away")
+            return Prompt(torch.tensor([ids]), None, name)
+        if self.spec.generation.start_id == "none":
+            raise InputError(f"{self.path}: its spec names no id that the decoder begins with (generation.start_id)")
+        return Prompt(torch.tensor([[self.spec.generation.start_id, *written]]), torch.tensor([ids]), name)
 
     def stream(self, text: str, seed: int = 0, **options: Any) -> Iterator[str]:
         """Pieces of the continuation, whole characters only; stop strings end it and are not shown."""

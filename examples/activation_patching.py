@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import cutaway
 from cutaway.tracing.patching import Question, patch_sweep
-from cutaway.tracing.prompt import Prompt
 
 CLEAN, CORRUPTED = "The capital of France is", "The capital of Russia is"
 
 
 def main(name: str = "smollm2") -> None:
     model = cutaway.load(name)
-    clean, corrupted = (
-        Prompt(torch.tensor([model.encode(text)]), name=lambda i: model.decode([i])) for text in (CLEAN, CORRUPTED)
-    )
+    clean, corrupted = model.prompt(CLEAN), model.prompt(CORRUPTED)
     right, wrong = (model.encode(word)[-1] for word in (" Paris", " Moscow"))
     sweep = patch_sweep(model.model, clean, corrupted, Question(right, wrong))
     print(sweep.grid())

@@ -5,11 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
-
 import cutaway
 from cutaway.tracing.heads import attention, entropy, head_scores
-from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.tables import report
 
 TEXT = "When Mary and John went to the store, John gave a drink to"
@@ -21,7 +18,7 @@ def main(name: str = "smollm2", page: str = "") -> None:
     ((layer, head),) = scores.top("previous", 1)
     print(f"the strongest previous-token head is head {head} of layer {layer}")
 
-    prompt = Prompt(torch.tensor([model.encode(TEXT)]), name=lambda i: model.decode([i]))
+    prompt = model.prompt(TEXT)
     grid = attention(model.model, prompt, layer, head)
     print(grid)
     print(f"entropy of a query's weights: {entropy(grid.values).mean():.2f} nats on average")

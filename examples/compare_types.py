@@ -9,12 +9,11 @@ import torch
 import cutaway
 from cutaway.tracing.compare import compare
 from cutaway.tracing.numerics import cast, errors, watch
-from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
-    prompt = Prompt(torch.tensor([model.encode(text)]))
+    prompt = model.prompt(text)
     half = cast(torch.bfloat16)(model.model)
     print("float32 and bfloat16:", compare(model.model, half, prompt, tolerance=0.02))
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import cutaway
 from cutaway.tracing.attribution import attribute
-from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
-    prompt = Prompt(torch.tensor([model.encode(text)]))
+    prompt = model.prompt(text)
     logits = model(prompt.ids)[0, -1]
     token = int(logits.argmax())
     for by in ("branch", "head"):

@@ -11,7 +11,6 @@ import torch
 import cutaway
 from cutaway.tracing.compare import compare
 from cutaway.tracing.foreign import transformers
-from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", family: str = "llama") -> None:
@@ -24,7 +23,7 @@ def main(name: str = "smollm2", family: str = "llama") -> None:
         written = cutaway.convert(own, "hf", theirs, family=family)
         print(f"written as {written.label}: {sorted(path.name for path in theirs.iterdir())}")
 
-        prompt = Prompt(torch.tensor([model.encode("The capital of France is")]))
+        prompt = model.prompt("The capital of France is")
         found = compare(model.model, transformers(theirs), prompt)
         print(found.table())
         print(f"ours and theirs are {found}")

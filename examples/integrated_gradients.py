@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import cutaway
 from cutaway.tracing.gradients import integrated_gradients
 from cutaway.tracing.patching import Question
-from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
-    prompt = Prompt(torch.tensor([model.encode(text)]), name=lambda i: model.decode([i]))
+    prompt = model.prompt(text)
     right, wrong = (model.encode(word)[-1] for word in (" Paris", " London"))
     found = integrated_gradients(model.model, prompt, Question(right, wrong))
     print(found.table("the logit of ' Paris' less that of ' London'"))

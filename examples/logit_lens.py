@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import cutaway
 from cutaway.tracing.lens import logit_lens
-from cutaway.tracing.prompt import Prompt
 
 
 def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
-    prompt = Prompt(torch.tensor([model.encode(text)]), name=lambda i: model.decode([i]))
+    prompt = model.prompt(text)
     lens = logit_lens(model.model, prompt)
     print(lens.table(prompt, top=3))
 

@@ -8,7 +8,6 @@ import torch
 
 import cutaway
 from cutaway.tracing.lens import next_token_losses
-from cutaway.tracing.prompt import Prompt
 
 TEXT = "The sun rises in the east and sets in the"
 PARTS = ("blocks.1.ffn", "blocks.0.attn", "scale", "positions", "mask", "final_norm")
@@ -16,7 +15,7 @@ PARTS = ("blocks.1.ffn", "blocks.0.attn", "scale", "positions", "mask", "final_n
 
 def main(name: str = "smollm2") -> None:
     model = cutaway.load(name)
-    prompt = Prompt(torch.tensor([model.encode(TEXT)]))
+    prompt = model.prompt(TEXT)
     for part in ("nothing", *PARTS):
         left = model.model if part == "nothing" else cutaway.remove(model.model, part)
         with torch.no_grad():

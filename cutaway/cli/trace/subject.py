@@ -48,33 +48,20 @@ class Subject:
 
     def prompt(self, text: str, written: int = WRITTEN) -> Prompt:
         """A text as ids. An encoder-decoder reads it as source, and writes the target, or `written` tokens itself."""
-        import torch
-
         from cutaway import spec
-        from cutaway.errors import InputError
-        from cutaway.tracing.prompt import Prompt
 
-        numbers = self._encoded(text, True)
-        if not numbers:
-            raise InputError(f"{text!r} has no tokens; give a text")
-        ids, record = torch.tensor([numbers]), self.loaded.spec
-        if not isinstance(record, spec.EncoderDecoder):
-            if self.reading.target:
-                raise InputError("--target: the model has no encoder, it continues its text; leave the target away")
-            return Prompt(ids, None, self.word)
-        if record.generation.start_id == "none":
-            raise InputError(f"{self.name}: its spec names no id that the decoder begins with (generation.start_id)")
-        target = self._target(numbers, written)
-        return Prompt(torch.tensor([[record.generation.start_id, *target]]), ids, self.word)
+        ids = self._encoded(text, True)
+        target: Sequence[int] = ()
+        if self.reading.target:
+            target = self._encoded(self.reading.target, False)
+        elif ids and written and isinstance(self.loaded.spec, spec.EncoderDecoder):
+            target = self._answer(ids, written)
+        return self.loaded.prompt(ids, target)
 
-    def _target(self, source: list[int], written: int) -> list[int]:
+    def _answer(self, source: list[int], n: int) -> list[int]:
         from cutaway.generation import generate
 
-        if self.reading.target:
-            return self._encoded(self.reading.target, False)
-        if not written:
-            return []
-        options = self.loaded.spec.generation.replace(max_tokens=written, temperature=0.0, n_beams=1)
+        options = self.loaded.spec.generation.replace(max_tokens=n, temperature=0.0, n_beams=1)
         return generate(self.loaded.model, [source], options).ids[0]
 
     def _encoded(self, text: str, whole: bool) -> list[int]:
