@@ -45,10 +45,10 @@ def vectors(
         raise InputError(f"pool: {how!r}; choose first, mean or last")
     head = model.spec.head
     own = head if isinstance(head, spec.VectorHead) and head.pool != "none" and how is None else None
+    out = _stack(model).embedding.table.weight.new_empty(len(rows.ids), model.spec.d_model)
     if own is not None and normalise in (None, own.normalise) and not isinstance(model, EncoderDecoder):
-        return torch.stack(outputs(model, rows)) if rows.ids else torch.empty(0, model.spec.d_model)
+        return torch.stack(outputs(model, rows)) if rows.ids else out
     record = spec.VectorHead(pool=how or ("mean" if own is None else own.pool))
-    out = torch.empty(len(rows.ids), model.spec.d_model, dtype=_stack(model).embedding.table.weight.dtype)
     for index, ids, given in _batches(model, rows):
         stack = _stack(model)
         step = stack.begin(ids, given, None)

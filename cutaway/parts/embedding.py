@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.errors import InputError
-from cutaway.parts.inputs import check_ids, check_images
+from cutaway.parts.inputs import check_device, check_ids, check_images
 from cutaway.parts.linear import Linear
 from cutaway.parts.norms import normed
 from cutaway.parts.slots import FULL
@@ -65,8 +65,9 @@ class TokenEmbedding(nn.Module):
         return table
 
     def ids(self, ids: Any) -> Int[Tensor, "B T"]:
-        """The ids themselves; raises InputError for what is none of this vocabulary."""
+        """The ids themselves; raises InputError for what is none of this vocabulary, or lies on another device."""
         check_ids(ids, self.vocab_size)
+        check_device(ids, self.table.weight, "ids")
         return ids
 
     def forward(self, ids: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
@@ -114,6 +115,7 @@ class PatchEmbedding(nn.Module):
     def ids(self, images: Any) -> Int[Tensor, "B T"]:
         """A 0 for each vector that the images become; raises InputError for what is no image of these sizes."""
         check_images(images, self.record)
+        check_device(images, self.patches.weight, "images")
         return torch.zeros(images.shape[0], self.record.n_tokens, dtype=torch.long, device=images.device)
 
     def forward(self, images: Float[Tensor, "B C H W"], step: Step) -> Float[Tensor, "B T D"]:

@@ -31,6 +31,17 @@ def check_ids(ids: Any, vocab_size: int) -> None:
         raise InputError(f"ids: {wrong} is not in the vocabulary of {vocab_size} tokens")
 
 
+def check_device(given: Tensor, weight: Tensor, name: str) -> None:
+    """What a model is handed lies where its weights lie."""
+    if given.device == weight.device:
+        return
+    if weight.device.type == "meta":
+        raise InputError(f"{name}: the model's weights are not filled; build it with a seed, or load a checkpoint")
+    raise InputError(
+        f'{name}: on {given.device}, but the model is on {weight.device}; give `{name}.to("{weight.device}")`'
+    )
+
+
 def check_images(images: Any, record: spec.PatchEmbedding) -> None:
     """Images are [B, C, H, W] floating-point numbers of the sizes that the patches cut up."""
     if not isinstance(images, Tensor):

@@ -150,9 +150,10 @@ def begin(
 ) -> Step:  # fmt: skip
     """The step for these ids after what the cache holds; `pad_id` where the model counts positions from ids.
 
-    Raises InputError where a row, or a document of a packed one, is longer than the context: padding does not count.
+    What is given is moved to the ids' device. Raises InputError where a row, or a document of a packed one, is longer
+    than the context: padding does not count.
     """
-    start = 0 if cache is None else cache.length
+    start, there = 0 if cache is None else cache.length, ids.device
     columns = torch.arange(start, start + ids.shape[1], device=ids.device)
     query, lengths = _query(ids, given, cache, columns)
     if context_length != "unlimited":
@@ -160,14 +161,14 @@ def begin(
     return Step(
         query,
         keys={FULL: query} if cache is None else cache.begin(query),
-        lengths=lengths if given.lengths is None else given.lengths,
+        lengths=lengths if given.lengths is None else given.lengths.to(there),
         columns=query.positions if query.packed else columns.expand(ids.shape),
         ids=ids,
         dtype=dtype,
-        prefix=given.prefix,
+        prefix=None if given.prefix is None else given.prefix.to(there),
         memory=given.memory,
         counts=None if pad_id is None else _counts(ids, query, cache, pad_id),
-        types=given.types,
+        types=None if given.types is None else given.types.to(there),
         aux=given.aux,
     )
 

@@ -109,7 +109,7 @@ class _Reader:
         self.norm = Held(norm, None if norm is None else here["final_norm.scale"])
         shift = norm.bias.double() @ self.row if isinstance(norm, LayerNorm) and norm.bias is not None else 0.0
         bias = 0.0 if head.bias is None else float(head.bias[token]) * head.logit_factor
-        self.constant = torch.as_tensor(shift + bias, dtype=torch.float64)
+        self.constant = torch.as_tensor(shift + bias, dtype=torch.float64, device=table.device)
 
     def of(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
         return self.norm(x) @ self.row

@@ -159,7 +159,7 @@ class _Path:
             shares += [(end - start) * weight / 2 for weight in weights]
         slopes = torch.cat([self._slopes(chunk) for chunk in chunks(places, self.prompt, TOKENS)])
         steps = 3 * torch.tensor(places, dtype=torch.float64) ** 2 * torch.tensor(shares, dtype=torch.float64)
-        values = (steps[:, None] * slopes).unflatten(0, (len(spans), POINTS)).sum(1)
+        values = (steps[:, None].to(slopes) * slopes).unflatten(0, (len(spans), POINTS)).sum(1)
         return [_Piece(*span, each) for span, each in zip(spans, values, strict=True)]
 
     def _slopes(self, places: Sequence[float]) -> Float[Tensor, "P T"]:

@@ -112,10 +112,11 @@ def head_scores(model: Transformer, n_tokens: int = 48, n_rows: int = 4, seed: i
     if n < 2:
         raise InputError(f"heads: {n} tokens said twice are too few; the model's context is {longest}")
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randint(side.vocab_size, (n_rows, n), generator=generator)
+    device = side.embedding.table.weight.device
+    half = torch.randint(side.vocab_size, (n_rows, n), generator=generator).to(device)
     source = None
     if isinstance(model, EncoderDecoder):
-        source = torch.randint(model.encoder.vocab_size, (n_rows, n), generator=generator)
+        source = torch.randint(model.encoder.vocab_size, (n_rows, n), generator=generator).to(device)
     weights = patterns(model, Prompt(torch.cat((half, half), 1), source)).mean(1)  # L N T S
     query = torch.arange(n + 1, 2 * n)
     key = {"previous": query - 1, "duplicate": query - n, "induction": query - n + 1, "first": 0 * query}

@@ -115,7 +115,7 @@ class Runs:
             raise InputError(f"{title}: there is no such place; choose another receiver")
         cells = [(names.index(place.tap), *place.index) for place in places]
         effects = torch.full((len(names), max(widths)), torch.nan, dtype=torch.float64)
-        effects[tuple(torch.tensor(cells).T)] = (answers(places) - self.low) / (self.top - self.low)
+        effects[tuple(torch.tensor(cells).T)] = (answers(places).cpu() - self.low) / (self.top - self.low)
         rows, heads = tuple(map(str, range(len(names)))), tuple(map(str, range(max(widths))))
         axes = ("layer", "token" if tokens else "head")
         return Sweep(title, rows, tokens or heads, axes, effects, self.top, self.low)

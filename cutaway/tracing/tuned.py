@@ -149,7 +149,8 @@ class _Reader:
     def __init__(self, model: Transformer) -> None:
         stack, _ = stack_of(model)
         self.head, self.final_norm = model.head, stack.final_norm
-        self.step = stack.begin(torch.zeros(1, 1, dtype=torch.long), NOTHING, None)
+        some = torch.zeros(1, 1, dtype=torch.long, device=stack.embedding.table.weight.device)
+        self.step = stack.begin(some, NOTHING, None)
 
     def __call__(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M V"]:
         return self.head(normed(self.final_norm, states), self.step)
