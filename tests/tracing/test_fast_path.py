@@ -13,6 +13,7 @@ from cutaway import Cache, Given, build, preset, spec
 from cutaway.tap import listening, tap
 from cutaway.tracing.edit import edit, scale
 from cutaway.tracing.record import record
+from tests.conformance.models import drawn, plain, translator
 
 IDS = torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]])
 
@@ -91,16 +92,31 @@ def test_edits_in_compiled_code_all_fire_beside_busy_threads(compiled):
 
 
 @pytest.mark.slow
-def test_code_that_a_thread_enters_as_a_listening_begins_is_the_same_graph(compiled, monkeypatch):
-    """Between the stance and the first forward of the listener, another thread may enter, or still compile."""
-    monkeypatch.setattr("cutaway.tap._listening", True)
-    plain = compiled.run(IDS)
-    n_graphs = compiled.n_graphs
-    monkeypatch.setattr("cutaway.tap._listening", False)
-    assert torch.equal(compiled.run(IDS), plain)
-    monkeypatch.setattr("cutaway.tap._listening", True)
-    assert torch.equal(compiled.run(IDS), plain)
-    assert compiled.n_graphs == n_graphs >= 1
+def test_code_that_a_thread_compiles_while_another_listens_is_used_by_all(compiled):
+    """The first graph waits for the listener, so that what follows it is traced while that one listens."""
+    model, began, go, out = compiled.model, threading.Event(), threading.Event(), []
+
+    def wait(graph, inputs):
+        began.set()
+        assert go.wait(60)
+        return compiled._count(graph, inputs)
+
+    @torch.compile(backend=wait, dynamic=False)
+    def twice(ids):
+        first = model(ids)
+        torch._dynamo.graph_break()
+        return first + model(ids)
+
+    thread = threading.Thread(target=lambda: out.append(twice(IDS)))
+    thread.start()
+    assert began.wait(60)
+    with record(model, "blocks.*.resid_post") as run:
+        there = twice(IDS)
+        go.set()
+        thread.join()
+        assert torch.equal(twice(IDS), there)
+    assert run.n_steps == 4 and compiled.n_graphs == 2
+    assert torch.equal(out[0], there) and torch.equal(twice(IDS), there) and compiled.n_graphs == 2
 
 
 @pytest.mark.slow
@@ -146,6 +162,94 @@ def test_code_compiled_while_somebody_listens_is_heard_then_and_compiled_later(c
         first = compiled.run(IDS)
     assert run.names == ["blocks.0.attn.q"] and compiled.n_graphs == 0
     assert torch.equal(compiled.run(IDS), first) and compiled.n_graphs >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "dynamic"), [("fixed", None), ("ring", None), ("ring", True)])
+def test_padded_rows_are_heard_at_every_step_of_a_cache(kind, dynamic):
+    torch._dynamo.reset()
+    model, graphs = drawn(plain(mask=spec.SlidingMask(window=4))).requires_grad_(False), []
+    ids, mask = torch.arange(1, 23).view(2, 11), torch.ones(2, 11, dtype=torch.long)
+    mask[0, :3] = mask[1, 7:9] = 0
+    run = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=lambda g, _: graphs.append(g) or g.forward)
+
+    def read(call):
+        cache, widths = Cache(model.spec.blocks, kind, 16), [5] + [1] * 6
+        parts = zip(ids.split(widths, 1), mask.split(widths, 1), strict=True)
+        return torch.cat([call(part.clone(), Given(mask=real.clone()), cache) for part, real in parts], 1)
+
+    with torch.no_grad():
+        before, alone = read(run), read(model)
+        n_graphs = 2 + (dynamic is None)  # of a text, and of every token; torch learns at the second what changes
+        assert torch.equal(before, alone) and len(graphs) == n_graphs
+        names = ["blocks.*.attn.pattern", "blocks.*.attn.k_rot"]
+        with record(model, *names) as heard:
+            read(run)
+        with record(model, *names) as wanted:
+            read(model)
+        with edit(model, {"blocks.0.attn.v": scale(0.5)}) as report:
+            assert not torch.allclose(read(run), before)
+        assert torch.equal(read(run), before) and len(graphs) == n_graphs
+    assert heard.n_steps == report.changes["blocks.0.attn.v"].calls == 7
+    assert all(all(map(torch.equal, heard.steps(name), wanted.steps(name))) for name in wanted.names)
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_of_two_compiled_calls_is_heard(compiled):
+    model = drawn(translator()).requires_grad_(False)
+    run, encode = (torch.compile(call, fullgraph=True, backend=compiled._count) for call in (model, model.encode))
+    before = run(IDS, Given(memory=encode(IDS)))
+    with record(model, "*.attn.z", "*.cross.k") as heard:
+        assert torch.equal(run(IDS, Given(memory=encode(IDS))), before)
+    with record(model, "*.attn.z", "*.cross.k") as wanted:
+        model(IDS, Given(memory=model.encode(IDS)))
+    assert heard.names == wanted.names and all(torch.equal(heard[name], wanted[name]) for name in heard)
+    assert torch.equal(run(IDS, Given(memory=encode(IDS))), before) and compiled.n_graphs == 2
+
+
+@pytest.mark.slow
+def test_parts_and_functions_that_are_compiled_are_heard(compiled):
+    """A part in its place, and a function of several graphs that is compiled while somebody listens."""
+    model = build(spec.set_values(preset("modern-tiny"), {"n_layers": 2}), seed=0).eval().requires_grad_(False)
+    plain = model(IDS)
+    model.blocks[0].compile(fullgraph=True, backend=compiled._count)
+
+    def twice(ids):
+        first = model(ids)
+        torch._dynamo.graph_break()
+        return first + model(ids)
+
+    assert torch.equal(model(IDS), plain) and compiled.n_graphs == 1
+    with edit(model, {"blocks.0.ffn.hidden": scale(2.0)}), record(model, "blocks.*.ffn.hidden") as run:
+        both = torch.compile(twice, backend=compiled._count)
+        changed = both(IDS)
+        assert torch.equal(changed, 2 * model(IDS))
+    assert run.n_steps == 3 and compiled.n_graphs == 1 and not torch.equal(changed, 2 * plain)
+    assert torch.equal(both(IDS), 2 * plain)
+    n_graphs = compiled.n_graphs
+    with record(model, "blocks.0.ffn.hidden") as run:
+        both(IDS)
+    assert run.n_steps == 2 and torch.equal(both(IDS), 2 * plain) and compiled.n_graphs == n_graphs == 3
+
+
+@pytest.mark.slow
+def test_edits_reach_the_gradients_of_compiled_training(compiled):
+    model = compiled.model.train().requires_grad_(True)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=False)
+
+    def gradients(call):
+        model.zero_grad()
+        call(IDS).square().sum().backward()
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    before, change = gradients(run), {"blocks.0.ffn.hidden": scale(2.0)}
+    with edit(model, change) as report:
+        changed = gradients(run)
+    with edit(model, change):
+        torch.testing.assert_close(changed, gradients(model))
+    assert report.changes["blocks.0.ffn.hidden"].calls == 1
+    torch.testing.assert_close(gradients(run), before)
+    assert not torch.allclose(changed[0], before[0])
 
 
 def seconds(call, n=3000):
