@@ -44,4 +44,4 @@ def measure_speed(model: Transformer, tokens: int) -> Speed:
     options = spec.Generation(max_tokens=min(NEW, tokens), start_id=0)
     generate(model, ids[:, :8], options)
     timing = generate(model, ids[:, :n_prompt], options).timing
-    return Speed(timing.n_prompt / timing.prefill, timing.tokens_per_second, tokens)
+    return Speed(timing.prompt_tokens_per_second, timing.tokens_per_second, tokens)

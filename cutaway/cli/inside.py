@@ -87,7 +87,7 @@ class Inside:
                       f"weights{cache}")  # fmt: skip
         last = self.loaded.last
         if last is not None:
-            read, written = last.timing.n_prompt / max(last.timing.prefill, 1e-9), last.timing.tokens_per_second
+            read, written = last.timing.prompt_tokens_per_second, last.timing.tokens_per_second
             console.print(f"[bold]Speed[/]  {read:,.1f} tokens/s read, {written:,.1f} tokens/s written")
             console.print(f"[bold]Ended[/]  because {last.rows[0].reason}", highlight=False)
 

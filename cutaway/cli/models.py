@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def load_model(name: str, dtype: torch.dtype | None = None) -> Loaded:
     return load(name if name in spec.names() else fetch(name), torch.float32 if dtype is None else dtype)
 
 
-def spec_of(name: str, sets: dict[str, str]) -> spec.Model:
+def spec_of(name: str, sets: Mapping[str, str] = {}) -> spec.Model:
     """The spec of a preset, a spec file or a checkpoint, with `--set` applied; no weights are read."""
     if name in spec.names():
         record = spec.preset(name)

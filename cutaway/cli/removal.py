@@ -141,7 +141,7 @@ class Removal:
 
 def show_parts(name: str, as_json: bool) -> None:
     """Every part of a model that `--remove` takes, and what is left without it."""
-    found = listed(spec_of(name, {}))
+    found = listed(spec_of(name))
     if as_json:
         print_json(found)
         return

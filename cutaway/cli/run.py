@@ -108,7 +108,7 @@ def _result(loaded: Loaded, ids: list[int], request: Request) -> dict[str, Any]:
         "text": written,
         "ids": row.ids,
         "reason": str(row.reason),
-        "read_tokens_per_s": timing.n_prompt / max(timing.prefill, 1e-9),
+        "read_tokens_per_s": timing.prompt_tokens_per_second,
         "written_tokens_per_s": timing.tokens_per_second,
     }
     if request.inside:

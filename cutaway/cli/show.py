@@ -57,7 +57,7 @@ def show_code(name: str, sets: dict[str, str], as_json: bool) -> None:
 
 def show_diff(name: str, other: str, sets: dict[str, str], as_json: bool) -> None:
     """What differs between two models, in words, and what follows from it."""
-    first, second = spec_of(name, sets), spec_of(other, {})
+    first, second = spec_of(name, sets), spec_of(other)
     found, costs = compared(first, second), [spec.count(record, tokens=TOKENS) for record in (first, second)]
     follows = {
         "parameters": [cost.parameters for cost in costs],

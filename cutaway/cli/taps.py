@@ -23,7 +23,7 @@ TOKENS = 3
 
 def show_taps(name: str, as_json: bool) -> None:
     """Each tap that a pass of three tokens, or of an image, goes through: axes, formula, other tools' names."""
-    record = spec_of(name, {})
+    record = spec_of(name)
     heard = shapes(record)
     if as_json:
         print_json({tap: _plain(tap, shape, record) for tap, shape in heard.items()})

@@ -62,6 +62,11 @@ class Timing:
         """New tokens of all rows but each one's first, by the seconds of decoding; 0 where there were none."""
         return self.n_decoded / self.decode if self.decode else 0.0
 
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """Tokens of all prompts, by the seconds up to the first new token; 0 where there were none."""
+        return self.n_prompt / self.prefill if self.prefill else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
