@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from cutaway import spec
 from cutaway.errors import InputError
+from cutaway.models import Stack
 from cutaway.parts.moe import Router
 from cutaway.tap import check_model, listening, matcher
 from cutaway.tracing.names import describe, missing, ours
-from cutaway.tracing.record import POSITIONS, Recording
+from cutaway.tracing.record import Recording
 from cutaway.tracing.stacks import owner_of
 
 Indices = Sequence[int] | slice | None
@@ -64,16 +65,33 @@ class Part:
             if axis is None:
                 raise InputError(f"edit: {site.name} [{' '.join(site.axes)}] has no {what}; choose another tap")
             one = torch.zeros(x.shape[axis], dtype=torch.bool, device=x.device)
-            n = len(one)
-            for i in () if isinstance(indices, slice) else indices:
-                if not -n <= i < n:
-                    raise InputError(f"edit: {site.name} has {n} {what}, not {i}; count from 0")
-            one[indices if isinstance(indices, slice) else list(indices)] = True
+            one[_which(what, indices, len(one), site)] = True
             chosen = chosen & one.view([-1 if i == axis else 1 for i in range(x.dim())])
         return chosen
 
 
 WHOLE = Part()
+
+
+def _numbers(what: str, given: Sequence[int] | slice, site: Site, n: int = 0) -> list[int]:
+    """A slice is one of n. Raises InputError for what is no list of whole numbers: one number, fractions, a mask."""
+    try:
+        listed = list(range(n)[given]) if isinstance(given, slice) else list(given)
+        found = torch.as_tensor(listed) if listed else torch.zeros(0, dtype=torch.long)
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(())
+    if found.dim() != 1 or found.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"edit: {what} of {site.name}: {given!r}; give a list of whole numbers, such as [0, 3]")
+    return found.tolist()
+
+
+def _which(what: str, given: Sequence[int] | slice, n: int, site: Site) -> list[int]:
+    """Which of n are meant, from 0 to n - 1. Raises InputError for what is not there."""
+    found = _numbers(what, given, site, n)
+    for i in found:
+        if not -n <= i < n:
+            raise InputError(f"edit: {site.name} has {n} {what}, not {i}; count from 0")
+    return [i % n for i in found]
 
 
 def zero(part: Part = WHOLE) -> Edit:
@@ -98,8 +116,16 @@ def scale(factor: float, part: Part = WHOLE) -> Edit:
 
 
 def add(vector: Tensor, factor: float = 1.0, part: Part = WHOLE) -> Edit:
-    """factor * vector added (steering); the vector broadcasts to the tensor."""
-    return lambda x, site: torch.where(part.mask(x, site), x + factor * vector.to(x), x)
+    """factor * vector added (steering); the vector broadcasts to the tensor. Raises InputError where it does not fit."""
+    vector = torch.as_tensor(vector)
+
+    def edit(x: Tensor, site: Site) -> Tensor:
+        pairs = zip(reversed(vector.shape), reversed(x.shape))
+        if vector.dim() > x.dim() or any(mine not in (1, theirs) for mine, theirs in pairs):
+            raise InputError(f"add: a vector of {tuple(vector.shape)} does not fit {site.name}, {tuple(x.shape)}")
+        return torch.where(part.mask(x, site), x + factor * vector.to(x), x)
+
+    return edit
 
 
 def patch(run: Recording, part: Part = WHOLE) -> Edit:
@@ -146,7 +172,7 @@ def hide(tokens: Sequence[int]) -> Edit:
     def edit(x: Tensor, site: Site) -> Tensor:
         if site.axes[-1:] != ("S",) or not site.name.endswith("scores"):
             raise InputError(f"hide: {site.name} [{' '.join(site.axes)}] has no scores of keys; choose `scores`")
-        there = [token for token in tokens if -x.shape[-1] <= token < x.shape[-1]]
+        there = [token for token in _numbers("tokens", tokens, site) if -x.shape[-1] <= token < x.shape[-1]]
         return x.index_fill(-1, torch.tensor(there, dtype=torch.long, device=x.device), -torch.inf)
 
     return edit
@@ -159,9 +185,10 @@ def exclude(experts: Sequence[int]) -> Edit:
     """
 
     def edit(x: Tensor, site: Site) -> Tensor:
-        if not isinstance(site.module, Router) or max(experts) >= x.shape[-1]:
-            raise InputError(f"exclude: {site.name} ranks no experts {list(experts)}; choose `router.ranked`")
-        x = x.index_fill(-1, torch.tensor(list(experts), device=x.device), -torch.inf)
+        if not isinstance(site.module, Router) or not site.name.endswith("ranked"):
+            raise InputError(f"exclude: {site.name} ranks no experts; choose `router.ranked`")
+        out = torch.tensor(_which("experts", experts, x.shape[-1], site), dtype=torch.long, device=x.device)
+        x = x.index_fill(-1, out, -torch.inf)
         check_experts(site.name, x[0], site.module.rule, site.module.n_active)
         return x
 
@@ -234,10 +261,16 @@ class Change:
     def count(self, old: Tensor, new: Tensor) -> None:
         wide = torch.float64 if old.dtype == torch.float64 else torch.float32
         self.calls += 1
-        old = old.detach().to(wide).nan_to_num(neginf=0.0)
-        new = new.detach().to(wide).nan_to_num(neginf=0.0)
-        self.difference = (self.difference**2 + float((new - old).norm()) ** 2) ** 0.5
+        old, new = (x.detach().to(wide) for x in (old, new))
+        old, new = (torch.where(x == -torch.inf, 0.0, x) for x in (old, new))
+        apart = torch.where(_alike(old, new), 0.0, new - old)
+        self.difference = (self.difference**2 + float(apart.norm()) ** 2) ** 0.5
         self.before = (self.before**2 + float(old.norm()) ** 2) ** 0.5
+
+
+def _alike(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors have the same number, or both NaN."""
+    return (a == b) | (a.isnan() & b.isnan())
 
 
 @dataclass
@@ -259,8 +292,9 @@ class Report:
 def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]]) -> Iterator[Report]:
     """Apply edits at the taps that match while it lasts, each to what the one before made of the tensor.
 
-    `edits`: tap name or pattern to an edit of this module, or to any function of the tensor. Nested, the inner one sees
-    what the outer one left. A shape or type may not change. At its end a warning names an edit that changed nothing.
+    `edits`: tap name or pattern to an edit of this module, or to any function of the tensor, which may write into it.
+    Nested, the inner one sees what the outer one left. A shape or type may not change. At its end a warning names an
+    edit that changed nothing.
 
     Raises InputError for a name that nothing answered to although the model ran, for a changed shape, and within
     activation checkpointing, where a forward runs twice.
@@ -273,29 +307,38 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     1
     """
     check_model(model)
+    if not isinstance(edits, Mapping):
+        raise InputError(f"edit: a {type(edits).__name__}; give a mapping of names to edits")
     paths = [path for path, _ in model.named_modules()]
-    planned = [(asked, matcher([ours(asked)], paths), _as_edit(each)) for asked, each in edits.items()]
+    positions = {f"{path}.positions".lstrip(".") for path, each in model.named_modules() if isinstance(each, Stack)}
+    planned = [(asked, matcher([ours(asked)], paths), _as_edit(asked, each)) for asked, each in edits.items()]
+    if seen := positions & edits.keys():
+        raise InputError(f"edit: {min(seen)} can be seen, not changed; edit what is made of them: position, q_rot, k_rot")
     report, steps = Report(), dict[str, int]()
     fired, changed, ran = set[str](), set[str](), list[str]()
 
     def hear(name: str, x: Tensor) -> Tensor:
-        if name.endswith("positions"):
+        if name in positions:
             ran.append(name)
             return x
         _refuse_checkpointing(name)
-        site = Site(name, steps.get(name, 0), describe(name).axes, owner_of(model, name)[0])
+        site = Site(name, steps.get(name, 0), describe(name).axes_of(x.dim()), owner_of(model, name)[0])
         steps[name] = site.step + 1
         new, touched = x, False
         for asked, test, change in planned:
             if not test(name):
                 continue
             fired.add(asked)
-            made = change(new, site)
-            if made is None:
-                changed.add(asked)  # it only looks
-                continue
+            given = new.clone()  # what is written into it goes nowhere else: a tensor may have several taps
+            made = change(given, site)
+            if made is None or made is given:
+                written = not bool(_alike(given, new).all())
+                if made is None and not written:
+                    changed.add(asked)  # it only looks
+                    continue
+                made = given if written else new
             _check_made(made, x, asked, name)
-            if made is not new and not torch.equal(made, new):
+            if made is not new and not bool(_alike(made, new).all()):
                 changed.add(asked)
             report.edits.setdefault(asked, Change()).count(new, made)
             new, touched = made, True
@@ -303,10 +346,13 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             report.changes.setdefault(name, Change()).count(x, new)
         return new
 
-    with listening(model, hear, *[ours(asked) for asked in edits], *POSITIONS):
+    with listening(model, hear, *[ours(asked) for asked in edits], *positions):
         yield report
-    if ran and (silent := set(edits) - fired):
-        raise InputError(f"edit: {'; '.join(missing(asked, paths) for asked in sorted(silent))}")
+    silent = "; ".join(missing(asked, paths) for asked in sorted(set(edits) - fired))
+    if silent and ran:
+        raise InputError(f"edit: {silent}")
+    if silent and not positions:  # of a part of a model nobody knows whether it ran
+        warnings.warn(f"edit: {silent}", stacklevel=3)
     for asked in fired - changed:
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
 
@@ -317,15 +363,20 @@ def _check_made(made: object, x: Tensor, asked: str, name: str) -> None:
     if made.shape != x.shape or made.dtype != x.dtype:
         got, had = f"{tuple(made.shape)} {made.dtype}", f"{tuple(x.shape)} {x.dtype}"
         raise InputError(f"edit: {asked} made {got} of {name}, which is {had}; keep both")
+    if made.device != x.device:
+        raise InputError(f"edit: {asked} moved {name} from {x.device} to {made.device}; give it back there")
 
 
-def _as_edit(given: Callable[..., Tensor | None]) -> Edit:
+def _as_edit(asked: str, given: Any) -> Edit:
     """What takes a tensor and its site, as it is; a function of the tensor alone (defaults do not count), wrapped."""
+    if not callable(given):
+        raise InputError(f"edit: {asked}: a {type(given).__name__} is no edit; give a function of the tensor")
     try:
-        parameters = inspect.signature(given).parameters.values()
+        parameters = inspect.signature(given.forward if isinstance(given, nn.Module) else given).parameters.values()
     except ValueError:  # built in
         parameters = []
-    if sum(each.default is each.empty and each.kind != each.KEYWORD_ONLY for each in parameters) >= 2:
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if sum(each.default is each.empty and each.kind in by_place for each in parameters) >= 2:
         return given
     return lambda x, site: given(x)
 

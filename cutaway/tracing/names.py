@@ -41,6 +41,12 @@ class Tap:
     def axes(self) -> tuple[str, ...]:
         return tuple(self.letters.split())
 
+    def axes_of(self, n: int) -> tuple[str, ...]:
+        """Those of a tensor of n axes: what is normed has a width beside B T, or beside B N T where heads stand apart."""
+        if self.axes[0] != "...":
+            return self.axes
+        return *{2: ("B",), 3: ("B", "T"), 4: ("B", "N", "T")}[n], *self.axes[1:]
+
     @property
     def told(self) -> str:
         """The formula, and when it is there."""
@@ -97,6 +103,7 @@ GLOSSARY = (
 )  # fmt: skip
 """A name that a kind of module has no entry of is that of the plainer kind: latent attention's `q` is attention's."""
 
+KINDS = {entry.where for entry in GLOSSARY}
 NORMS = ("norm_in", "norm_out", "norm", "norm_sum", "final_norm", "q_norm", "k_norm", "kv_norm")
 
 TRANSFORMER_LENS = (
@@ -190,13 +197,15 @@ def ours(name: str) -> str:
 
 def _without_the_last(name: str, layer: str) -> str:
     """The layers of hidden states, as an index or a range of blocks; empty for the last one."""
-    if layer == "[-1]":
+    words = [word.strip() for word in layer.strip("[].").split(":")]
+    if not all(re.fullmatch("-?[0-9]+", word) or (len(words) > 1 and not word) for word in words):
+        return layer  # no number: the matcher says so
+    if words == ["-1"]:
         return ""
-    start, colon, stop = layer.strip("[].").partition(":")
-    if colon and not stop:
+    if len(words) > 1 and (not words[1] or words[0] == "-1"):
         raise InputError(f"{name}: it runs to the state after the final norm, which is `final`; end it, as [2:-1]")
-    start, stop = (str(int(x) + 1) if x.startswith("-") and x != "-1" else x for x in (start, stop))
-    return f"[{start}:{'' if stop == '-1' else stop}]" if colon else f"[{start}]" if layer[0] == "[" else layer
+    ends = ["" if word == "-1" else str(int(word) + 1) if word[:1] == "-" else word for word in words[:2]]
+    return f"[{':'.join([*ends, *words[2:]])}]" if layer[0] == "[" else layer
 
 
 def aliases(name: str) -> dict[str, list[str]]:
@@ -227,7 +236,8 @@ def describe(name: str, record: spec.Model | None = None) -> Tap:
     path, _, tap = name.rpartition(".")
     if tap.isdigit():
         path, tap = path.rpartition(".")[0], "resid.*"
-    for where in _where(path, record):
+    kinds = _where(path, record)
+    for where in kinds if kinds[0] in KINDS else ("stack",):  # a model may be a part of another module
         for entry in GLOSSARY:
             if entry.name == tap and entry.where == where:
                 return entry

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from cutaway import build, preset, spec
 from cutaway.errors import InputError
 from cutaway.generation import generate
-from cutaway.tracing.edit import Part, add, edit, knock_out, mean, patch, resample, scale, zero
+from cutaway.tracing.edit import Part, add, edit, hide, knock_out, mean, patch, resample, scale, zero
 from cutaway.tracing.record import record
 
 A, B = torch.tensor([[5, 3, 9, 1]]), torch.tensor([[7, 7, 2, 4]])
@@ -150,6 +150,17 @@ def test_a_frozen_pattern_is_the_recorded_one(model):
         ({"blocks.0.attn.z": zero(Part(heads=[9]))}, "4 heads, not 9"),
         ({"blocks.0.resid_post": zero(Part(heads=[0]))}, "has no heads"),
         ({"blocks.0.resid_post": lambda x: x[:, :1]}, "keep both"),
+        ({"blocks.0.resid_post": lambda x: x.to("meta")}, "moved blocks.0.resid_post from cpu to meta"),
+        ({"blocks.0.resid_post": 0}, "a int is no edit"),
+        ([("blocks.0.resid_post", zero())], "a list; give a mapping"),
+        ({"positions": lambda x: x + 1}, "positions can be seen, not changed"),
+        ({"blocks.0.resid_post": add(torch.ones(7))}, r"a vector of \(7,\) does not fit blocks.0.resid_post"),
+        ({"blocks.0.resid_post": add(torch.ones(5, 1, 1, 64))}, "does not fit"),
+        ({"blocks.0.attn.z": zero(Part(heads=2))}, "heads of blocks.0.attn.z: 2; give a list"),
+        ({"blocks.0.attn.z": zero(Part(heads=[1.7]))}, r"\[1.7\]; give a list of whole numbers"),
+        ({"blocks.0.attn.z": zero(Part(heads=[True, False, False, True]))}, "give a list of whole numbers"),
+        ({"blocks.0.attn.z": zero(Part(tokens=slice(0.5, 2)))}, "give a list of whole numbers"),
+        ({"blocks.0.attn.scores": hide("1")}, "give a list of whole numbers"),
     ],
 )
 def test_mistakes_are_named(model, edits, message):
@@ -193,3 +204,69 @@ def test_edits_beside_busy_threads_change_nobody_elses_output(model):
             thread.join()
     assert not wrong
     assert torch.equal(model(A), plain)
+
+
+def test_what_is_written_into_a_tensor_is_an_edit_of_that_tap_alone(model):
+    def silence(z):
+        z[:, 2] = 0.0
+        return z
+
+    def silence_only(z):
+        z[:, 2] = 0.0
+
+    with edit(model, {"blocks.0.attn.z": zero(Part(heads=[2]))}) as wanted:
+        out = model(A)
+    with record(model, "blocks.0.attn.z") as before:
+        model(A)
+    for change in (silence, silence_only):
+        with (
+            warnings.catch_warnings(), record(model, "blocks.0.attn.z") as outer,
+            edit(model, {"blocks.0.attn.z": change}) as report,
+        ):  # fmt: skip
+            warnings.simplefilter("error")
+            assert torch.equal(model(A), out)
+        assert torch.equal(outer["blocks.0.attn.z"], before["blocks.0.attn.z"])
+        assert report.changes["blocks.0.attn.z"] == wanted.changes["blocks.0.attn.z"]
+
+
+def test_what_is_written_into_the_stream_leaves_its_other_taps(model):
+    with edit(model, {"blocks.0.resid_post": lambda x: x.zero_()}), record(model, "blocks.0.resid.1") as run:
+        model(A)
+    assert run["blocks.0.resid.1"].abs().min() > 0
+
+
+def test_a_module_is_an_edit(model):
+    coder = torch.nn.Linear(64, 64, dtype=torch.float64).requires_grad_(False)
+    with edit(model, {"blocks.0.resid_post": coder}):
+        made = model(A)
+    assert torch.equal(made, hooked(model, model.blocks[0], coder, A))
+
+
+def test_a_report_tells_of_nan_and_not_of_what_was_nan_before(model):
+    edits = {"blocks.0.attn.z": lambda z: z * torch.nan, "blocks.0.attn.out": lambda x: 1.0 * x}
+    with pytest.warns(UserWarning, match="attn.out changed nothing"), edit(model, edits) as report:
+        model(A)
+    assert str(report).startswith("blocks.0.attn.z: 1 call, changed by nan of")
+    assert report.edits["blocks.0.attn.out"].difference == 0.0
+
+
+def test_norms_have_rows_and_tokens(model):
+    with edit(model, {"final_norm.normed": mean()}), record(model, "final_norm.normed") as run:
+        model(A)
+    with edit(model, {"final_norm.normed": mean()}):
+        made = model(A)
+    average = run["final_norm.normed"].mean((0, 1), keepdim=True).expand(1, 4, -1)
+    assert torch.equal(made, hooked(model, model.final_norm, lambda _: average * model.final_norm.weight, A))
+    with edit(model, {"final_norm.normed": zero(Part(tokens=[0]))}):
+        assert torch.equal(model(A)[:, 1:], model(A)[:, 1:]) and not model(A)[:, 0].any()
+
+
+def test_a_model_within_a_module_answers_for_its_names(model):
+    whole = torch.nn.Sequential(model)
+    with edit(whole, {"0.embedded": scale(2.0), "0.final": scale(2.0)}) as report:
+        whole(A)
+    assert list(report.changes) == ["0.embedded", "0.final"]
+    with pytest.raises(InputError, match="blocks.0.attn.z: no tap"), edit(whole, {"blocks.0.attn.z": zero()}):
+        whole(A)
+    with pytest.warns(UserWarning, match="attn.zz: no tap"), edit(model.blocks[0], {"attn.zz": zero()}):
+        model(A)

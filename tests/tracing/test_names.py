@@ -38,6 +38,9 @@ def test_every_letter_is_explained():
         ("hidden_states[-2]", "blocks[-1].resid_pre"),
         ("hidden_states[1:-1]", "blocks[1:].resid_pre"),
         ("hidden_states[-3:-1]", "blocks[-2:].resid_pre"),
+        ("hidden_states[ -1 ]", "final"),
+        ("hidden_states[0:-1:2]", "blocks[0::2].resid_pre"),
+        ("hidden_states[--1]", "blocks[--1].resid_pre"),
         ("hidden_states.*", "blocks.*.resid_pre"),
         ("encoder_attentions[0]", "encoder.blocks[0].attn.pattern"),
         ("decoder.3.cross_attn.hook_pattern", "decoder.blocks.3.cross.pattern"),
@@ -56,8 +59,9 @@ def test_hidden_states_are_counted_as_hugging_face_does():
         model(IDS)
     assert run.names == ["blocks.1.resid_pre", "final"]
     assert torch.equal(run["hidden_states[-1]"], run["final"])
-    with pytest.raises(InputError, match="runs to the state after the final norm"):
-        ours("hidden_states[2:]")
+    for span in ("2:", "::2", "-1:3"):
+        with pytest.raises(InputError, match="runs to the state after the final norm"):
+            ours(f"hidden_states[{span}]")
 
 
 def test_an_edit_takes_the_names_of_others():
