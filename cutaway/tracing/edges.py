@@ -79,6 +79,7 @@ class _Reading:
             less = stream - sum(self._written(*writer) for writer in sorted(writers))
             place = head // (_attn(block).n_heads // x.shape[1])
             new[:, place] = _projected(block, less, reads)[:, place]
+        self.seen.look(new, site)  # a gate that is read without one head is what its own head writes with
         return new
 
     def _written(self, layer: int, head: int) -> Float[Tensor, "B T D"]:
@@ -130,6 +131,8 @@ def _check(edge: Edge, blocks: list[Block]) -> None:
     first, last = edge.writer[0], edge.reader[0]
     if first >= last:
         raise InputError(f"cut: {edge}: the reader must stand in a later layer than the writer")
+    if edge.reads not in ("q", "k", "v", "gate"):
+        raise InputError(f"cut: {edge}: a head reads by q, k, v or gate")
     if edge.reads == "gate" and not _attn(blocks[last]).gate_width:
         raise InputError(f"cut: {edge}: layer {last} has no output gate")
     if edge.reads in ("k", "v") and _attn(blocks[last]).shared_from is not None:

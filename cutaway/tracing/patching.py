@@ -20,7 +20,7 @@ from cutaway.models import Transformer
 from cutaway.tap import listening
 from cutaway.tracing.prompt import Prompt, check_asked, check_one_row
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import stack_of
+from cutaway.tracing.stacks import gate_of, stack_of, written_by_heads
 from cutaway.tracing.tables import Grid
 
 T = TypeVar("T")
@@ -87,12 +87,12 @@ class Runs:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, tap: str) -> Runs:
+    def of(cls, model: Transformer, clean: Prompt, corrupted: Prompt, question: Question, *taps: str) -> Runs:
         """Raises InputError for prompts that cannot be compared, and answers that are alike."""
         check_comparable(clean, corrupted)
-        with record(model, tap) as held:
+        with record(model, *taps) as held:
             top = float(question.of(model, clean))
-        with record(model, tap) as base:
+        with record(model, *taps) as base:
             low = float(question.of(model, corrupted))
         if abs(top - low) < 1e-6 * max(abs(top), abs(low), 1.0):  # then an effect has no unit
             raise InputError(
@@ -138,7 +138,8 @@ def patch_sweep(
         reads = "an encoder" if encoder else "a model of one stack" if not prefix else "this decoder"
         raise InputError(f"patch: cross: {reads} has no cross-attention; patch stream, attn, ffn or head")
     tap = {"stream": "resid_pre", "head": "attn.z"}.get(what, f"{what}.update")
-    runs = Runs.of(model, clean, corrupted, question, f"{prefix}blocks.*.{tap}")
+    taps = written_by_heads(stack, prefix) if what == "head" else [f"{prefix}blocks.*.{tap}"]
+    runs = Runs.of(model, clean, corrupted, question, *taps)
     words, base = (clean.source_words, corrupted.source_words) if encoder else (clean.words, corrupted.words)
     tokens = tuple(a if a == b else f"{a}/{b}" for a, b in zip(words, base, strict=True)) if what != "head" else ()
     names = [f"{prefix}blocks.{i}.{tap}" for i in range(len(stack.blocks))]
@@ -158,7 +159,9 @@ def patched(
     for chunk in chunks(places, base):
         rows: dict[str, list[tuple[int, Place]]] = {}
         for row, place in enumerate(chunk):
-            rows.setdefault(place.tap, []).append((row, place))
+            for tap in (place.tap, gate_of(place.tap)):
+                if tap in held.taken:
+                    rows.setdefault(tap, []).append((row, place))
 
         def put(name: str, x: Tensor, rows: dict[str, list[tuple[int, Place]]] = rows) -> Tensor:
             x = x.clone()

@@ -19,7 +19,7 @@ from cutaway.tap import listening
 from cutaway.tracing.patching import Place, Question, Runs, Sweep, chunks
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
-from cutaway.tracing.stacks import stack_of
+from cutaway.tracing.stacks import gate_of, stack_of, written_by_heads
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def path_sweep(
     n_layers = len(stack.blocks)
     if to.layer is not None and not 0 < to.layer < n_layers:
         raise InputError(f"receiver: layer {to.layer}: no sender stands before it, or the layers end at {n_layers - 1}")
-    outputs = f"{prefix}blocks.*.z"
-    runs = Runs.of(model, clean, corrupted, question, outputs)
+    outputs = tuple(written_by_heads(stack, prefix, "*"))
+    runs = Runs.of(model, clean, corrupted, question, *outputs)
     names = [f"{prefix}blocks.{i}.attn.z" for i in range(n_layers if to.layer is None else to.layer)]
 
     def answers(places: Sequence[Place]) -> Tensor:
@@ -94,14 +94,14 @@ class _Senders:
 
     places: Sequence[Place]
     runs: Runs
-    outputs: str
+    outputs: tuple[str, ...]
     prefix: str
 
     def give(self, name: str, x: Tensor) -> Tensor:
         """Every head as it was in the corrupted run, but each row's sender as in the clean one."""
         x = self.runs.corrupted[name].expand_as(x).clone()
         for row, place in enumerate(self.places):
-            if place.tap == name:
+            if name in (place.tap, gate_of(place.tap)):
                 x[row, *place.index] = self.runs.clean[name][0, *place.index]
         return x
 
@@ -109,11 +109,11 @@ class _Senders:
 def _sent(model: Transformer, base: Prompt, question: Question, to: Receiver, senders: _Senders) -> Tensor:
     batch = base.repeated(len(senders.places))
     if to.layer is None:
-        with listening(model, senders.give, senders.outputs):
+        with listening(model, senders.give, *senders.outputs):
             return question.of(model, batch)
     block = f"{senders.prefix}blocks.{to.layer}"
     tap = f"{block}.resid_pre" if to.head is None else f"{block}.attn.{_read(model, to)}"
-    with listening(model, senders.give, senders.outputs), record(model, tap) as reached:
+    with listening(model, senders.give, *senders.outputs), record(model, tap) as reached:
         batch.run(model, last=True)
     index = slice(None) if to.head is None else _head(reached[tap], senders.runs.corrupted[f"{block}.attn.z"], to)
 

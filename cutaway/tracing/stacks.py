@@ -65,6 +65,17 @@ def writing(part: nn.Module) -> Float[Tensor, "N V D"]:
     return part.o_proj.weight.T.unflatten(0, (part.n_heads, -1))
 
 
+def written_by_heads(stack: Stack, prefix: str, part: str = "attn") -> list[str]:
+    """Patterns of the taps that say what each head gives: z, and the gate that multiplies it where there is one."""
+    gated = any(isinstance(each, MultiHead) and each.gate_width for block in stack.blocks for each in block.children())
+    return [f"{prefix}blocks.*.{part}.z", *([f"{prefix}blocks.*.attn.gate"] if gated else [])]
+
+
+def gate_of(z: str) -> str:
+    """The tap of the gate that multiplies the heads of this z."""
+    return z.removesuffix("z") + "gate"
+
+
 class Held:
     """A norm as the linear map that it is once the scale of its input is known, shift aside; x itself without one."""
 

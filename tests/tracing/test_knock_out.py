@@ -28,11 +28,11 @@ def mixture(**router):
     return spec.Decoder(d_model=8, vocab_size=32, context_length=16, layers=layers)
 
 
-def grouped(**more):
-    """Two layers of attention alone, four heads on two of keys, with everything that stands between x and q."""
+def grouped(times=2, **more):
+    """Layers of attention alone, four heads on two of keys, with everything that stands between x and q."""
     attn = spec.MultiHead(n_heads=4, n_kv_heads=2, positions=spec.RoPE(), q_bias=True, **more)
     branch = spec.Branch(part=attn, norm_in=spec.RMSNorm())
-    layers = (spec.Repeat(times=2, blocks=(spec.Block(stages=(spec.Stage(branches=(branch,)),)),)),)
+    layers = (spec.Repeat(times=times, blocks=(spec.Block(stages=(spec.Stage(branches=(branch,)),)),)),)
     return drawn(spec.Decoder(d_model=16, vocab_size=32, context_length=16, layers=layers))
 
 
@@ -169,6 +169,18 @@ def test_with_every_edge_cut_a_head_reaches_the_end_alone(gate):
     torch.testing.assert_close(run["final"], without["final"] + update)
 
 
+def test_a_head_whose_gate_lost_an_edge_writes_with_what_is_left():
+    model = grouped(3, output_gate="per_head")
+    first, second = Edge((0, 1), (1, 2), "gate"), Edge((1, 2), (2, 0), "q")
+    with torch.no_grad():
+        with edit(model, cut(model, [first])), edit(model, cut(model, [second])):
+            wanted = model(IDS)
+        with edit(model, cut(model, [first, second])):
+            assert torch.equal(model(IDS), wanted)
+        with edit(model, cut(model, [second])):
+            assert not torch.allclose(model(IDS), wanted)
+
+
 @pytest.mark.parametrize(
     ("edge", "message"),
     [
@@ -176,6 +188,7 @@ def test_with_every_edge_cut_a_head_reaches_the_end_alone(gate):
         (Edge((0, 9), (1, 1)), "layer 0 has heads 0 to 3"),
         (Edge((0, 0), (1, 1), "gate"), "no output gate"),
         (Edge((0, 0), (7, 1)), "the model has layers 0 to 1"),
+        (Edge((0, 0), (1, 1), "z"), "reads by q, k, v or gate"),
     ],
 )
 def test_edges_that_are_not_there_are_refused(edge, message):

@@ -25,9 +25,9 @@ def drawn(name, **settings):
     return model
 
 
-@pytest.fixture(scope="module")
-def model():
-    return drawn("modern-tiny")
+@pytest.fixture(scope="module", params=["none", "per_head", "per_element"])
+def model(request):
+    return drawn("modern-tiny", **{"output_gate": request.param})
 
 
 class Hooks:
