@@ -165,6 +165,8 @@ def _unknown(table: list[Knob], word: str) -> str:
         return f"{word}: the model has layers 0 to {len(layers) - 1}"
     at = re.search(r"\bblocks(\.[^.\[]+|\[[^\]]*\])\.", word)
     alike = [re.sub(r"\bblocks\.\d+\.", lambda _: at[0] if at else "", name) for name in names]
+    if word in alike:
+        return f"{word}: the model has that part in other layers, and in none of these; `--remove help` lists them"
     near = get_close_matches(word, [*words, *names, *alike], n=1, cutoff=0.75)
     meant = f"did you mean {near[0]}? It" if near else "it"
     return f"{word}: the model has no such part; {meant} has {', '.join(words)}, and `blocks.0.ffn` names one layer's"

@@ -44,14 +44,23 @@ def drop(data: mmap.mmap) -> None:
 @contextmanager
 def replacing(path: Path) -> Generator[BinaryIO, None, None]:
     """A file to write that takes the place of `path` when all went well, in one step; otherwise nothing is left."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with unfinished.open("wb") as file:
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+        file = unfinished.open("wb")
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise _not_written(path, error) from error
+    try:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}; check the folder and the free space") from error
+        raise _not_written(path, error) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _not_written(path: Path, error: OSError | ValueError) -> CheckpointError:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return CheckpointError(f"{path}: {why}; check the folder and the free space")

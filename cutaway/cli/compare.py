@@ -47,6 +47,11 @@ class Request:
 def show_compare(request: Request) -> bool:
     """Print where the two part ways; whether they are equal within the tolerance."""
     sides = [side_of(word) for word in (request.first, request.second)]
+    if len({isinstance(side.record, spec.EncoderDecoder) for side in sides}) > 1:
+        raise InputError(
+            f"{request.first} and {request.second}: one has an encoder and a decoder, the other one stack, so they "
+            "read no prompt in common; compare models of one kind"
+        )
     prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, request.text)
     found = compare(sides[0].source, sides[1].source, prompt, request.tolerance)
     asked = f"{request.first} and {request.second} on {prompt.ids.shape[1]} tokens"

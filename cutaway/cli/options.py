@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.loaded import Loaded
@@ -102,6 +105,8 @@ class Out:
             from cutaway.cli.output import check_target
 
             check_target(path)
+        if len(self.files) == 2 and Path(self.html).absolute() == Path(self.png).absolute():
+            raise InputError(f"{self.png}: both the page and the picture; name two files")
         if self.png:
             from cutaway.tracing.pictures import check_kind
 

@@ -47,7 +47,7 @@ class Removal:
     ) -> None:  # fmt: skip
         self.words, self.file, self.loaded = words, file, loaded
         parts = choose(loaded.spec, words)
-        self.names = [name for part in parts for name in part.names]
+        self.names = list(dict.fromkeys(name for part in parts for name in part.names))
         self.text = self._text(ids)
         left = replace(loaded, model=taken_out(loaded.model, parts), last=None)
         with torch.no_grad():

@@ -27,12 +27,24 @@ class Block(nn.Module):
         self.n_looking = 1 + max(looks, default=-1)  # the stages after these take each token alone
 
     def __setattr__(self, name: str, value: Any) -> None:
+        self._keep(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._keep(name)
+        super().__delattr__(name)
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        self._keep(name)
+        super().add_module(name, module)
+
+    def _keep(self, name: str) -> None:
+        """Raise InputError for the name of a part: the stages would still call the part that was there."""
         if name in self.__dict__.get("_modules", ()):
             raise InputError(
                 f"block.{name}: a part carries the norms of its stage, so nothing can take its place; replace a module "
-                "inside it, hook or `edit` it, or build a model of another spec"
+                "inside it, hook or `edit` it, `remove` it, or build a model of another spec"
             )
-        super().__setattr__(name, value)
 
     def forward(
         self, x: Float[Tensor, "B T D"], step: Step, cache: LayerCache | None, rows: slice | None = None

@@ -116,7 +116,7 @@ def scale(factor: float, part: Part = WHOLE) -> Edit:
 
 
 def add(vector: Tensor, factor: float = 1.0, part: Part = WHOLE) -> Edit:
-    """factor * vector added (steering); the vector broadcasts to the tensor. Raises InputError where it does not fit."""
+    """factor * vector added (steering), broadcast to the tensor. Raises InputError where it does not fit."""
     vector = torch.as_tensor(vector)
 
     def edit(x: Tensor, site: Site) -> Tensor:
@@ -313,7 +313,9 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     positions = {f"{path}.positions".lstrip(".") for path, each in model.named_modules() if isinstance(each, Stack)}
     planned = [(asked, matcher([ours(asked)], paths), _as_edit(asked, each)) for asked, each in edits.items()]
     if seen := positions & edits.keys():
-        raise InputError(f"edit: {min(seen)} can be seen, not changed; edit what is made of them: position, q_rot, k_rot")
+        raise InputError(
+            f"edit: {min(seen)} can be seen, not changed; edit what is made of them: position, q_rot, k_rot"
+        )
     report, steps = Report(), dict[str, int]()
     fired, changed, ran = set[str](), set[str](), list[str]()
 

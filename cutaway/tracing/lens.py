@@ -17,7 +17,7 @@ from cutaway.parts.norms import normed
 from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import Recording, record
 from cutaway.tracing.stacks import check_token_head, stack_of
-from cutaway.tracing.tables import Grid, Table
+from cutaway.tracing.tables import Grid, Table, readable
 
 Translate = Callable[[int, Tensor], Tensor]
 
@@ -44,7 +44,8 @@ class Lens:
         """The likeliest token after each depth, at each position, coloured by its probability."""
         best = self.log_probabilities.max(-1)
         words = tuple(
-            tuple(prompt.name(i).strip() or repr(prompt.name(i)) for i in row) for row in best.indices.tolist()
+            tuple(readable(prompt.name(i).strip()) or repr(prompt.name(i)) for i in row)
+            for row in best.indices.tolist()
         )
         title = "Likeliest token by depth, coloured by its probability"
         return Grid(title, self.depths, prompt.words, best.values.exp(), ("after", "token"), words=words)

@@ -42,7 +42,7 @@ class Tap:
         return tuple(self.letters.split())
 
     def axes_of(self, n: int) -> tuple[str, ...]:
-        """Those of a tensor of n axes: what is normed has a width beside B T, or beside B N T where heads stand apart."""
+        """Those of a tensor of n axes: what is normed has a width beside B T, or B N T where heads stand apart."""
         if self.axes[0] != "...":
             return self.axes
         return *{2: ("B",), 3: ("B", "T"), 4: ("B", "N", "T")}[n], *self.axes[1:]

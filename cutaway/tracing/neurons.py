@@ -14,7 +14,7 @@ from cutaway.models import Transformer
 from cutaway.tap import listening
 from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.stacks import check_layer, stack_of
-from cutaway.tracing.tables import Table
+from cutaway.tracing.tables import Table, readable
 
 BEFORE, AFTER = 8, 4
 """Tokens of context that are kept around one."""
@@ -125,4 +125,4 @@ def _outputs(model: Transformer, prompt: Prompt, tap: str, neuron: int) -> Tenso
 
 def _line(name: Callable[[int], str], ids: Sequence[int]) -> str:
     """Tokens as one line of text."""
-    return "".join(name(i) for i in ids).replace("\n", "⏎").replace("\t", " ").replace("\r", "")
+    return readable("".join(name(i) for i in ids).replace("\n", "⏎").replace("\t", " ").replace("\r", ""))

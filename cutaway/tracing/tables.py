@@ -166,6 +166,11 @@ def _shade(share: float) -> str:
     return f";background:rgb({BLUE if share >= 0 else RED} / {0.6 * abs(share):.2f})"
 
 
+def readable(text: str) -> str:
+    """A text in which what no page, picture or terminal can show, or would obey, is written out, as `\\x1b`."""
+    return text if text.isprintable() else "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+
+
 def fixed(x: float) -> str:
     """Two digits after the point; zero has no sign."""
     return f"{x:.2f}" if abs(x) >= 0.005 else "0.00"

@@ -229,6 +229,7 @@ def test_a_word_means_the_parts_whose_names_end_so(model, word, names):
         ("cross", "no such part; it has embedding_factor, positions, norm, layer, attn"),
         ("blocks.0.atn", r"did you mean blocks\.0\.attn\?"),
         ("blocks.7.ffn", "the model has layers 0 to 1"),
+        ("blocks[5:2].ffn", r"blocks\[5:2\]\.ffn: the model has that part in other layers"),
         ("blocks.0.attn.head.4", r"blocks\.0\.attn\.head counts from 0 to 3"),
         ("blocks.0.mask.3", "no such part"),
         ("blocks[x].ffn", "neither a layer nor a range"),

@@ -5,6 +5,7 @@ import os
 import struct
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -379,3 +380,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="check the folder"):
         write_folder(tmp_path / "file" / "sub", [one])
+    for path in (tmp_path / "file" / "x", tmp_path / ("x" * 300), tmp_path / "a\0b", tmp_path, Path("")):
+        with pytest.raises(CheckpointError, match="check the folder"):
+            write_file(path, [one])
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -53,6 +53,7 @@ TITLES = ["Ranges", "Relative error against float64", "Relative error of each bl
         (("compare", "gpt2-tiny", "gpt2-tiny:int9"), "FOLDER:transformers"),
         (("compare", "gpt2-tiny", "gpt2-tiny", "a text"), "no tokenizer"),
         (("compare", "gpt2-tiny", "nowhere"), "no such"),
+        (("compare", "gpt2-tiny", "t5-tiny"), "one has an encoder and a decoder"),
         (("trace", "numerics", "gpt2-tiny", "a text"), "no tokenizer"),
     ],
 )

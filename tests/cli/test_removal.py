@@ -76,6 +76,11 @@ def test_encoders_guess_classify_and_embed(cutaway, tmp_path):
     assert "Without blocks[3:].ffn (3 parts)" in shown and "cosine with the whole model's 1.0000" in shown
 
 
+def test_a_part_named_twice_is_one_part(cutaway, tiny):
+    words = ("--remove", "blocks.0.attn.head.1", "--remove", "head.1", "--remove", "blocks.0.attn.heads.1")
+    assert as_json(cutaway, tiny, "the", *words)["without"]["parts"] == ["blocks.0.attn.head.1", "blocks.1.attn.head.1"]
+
+
 def test_what_changes_nothing_says_so(cutaway, tiny):
     done = cutaway("run", tiny, "t", "--remove", "mask", "--max-tokens", "1")
     assert "It changed nothing" in done.out

@@ -114,7 +114,13 @@ def test_what_a_hook_has_seen_is_not_written_over(activation):
 
 def test_nothing_takes_the_place_of_a_whole_part():
     block = build(preset("modern-tiny"), seed=0).blocks[0]
-    with pytest.raises(InputError, match="block.ffn: a part carries the norms of its stage"):
-        block.ffn = torch.nn.Identity()
+    part = torch.nn.Identity()
+    ways = (
+        lambda: setattr(block, "ffn", part), lambda: delattr(block, "ffn"), lambda: block.add_module("ffn", part),
+        lambda: block.register_module("ffn", part), lambda: block.set_submodule("ffn", part),
+    )  # fmt: skip
+    for way in ways:
+        with pytest.raises(InputError, match="block.ffn: a part carries the norms of its stage"):
+            way()
     kept = copy.deepcopy(block)
     assert kept.ffn is kept.stages[1].parts[0] is not block.ffn

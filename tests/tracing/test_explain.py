@@ -12,6 +12,7 @@ from cutaway.tracing.attribution import attribute
 from cutaway.tracing.edit import edit, knock_out
 from cutaway.tracing.heads import attention, entropy, head_scores, patterns, rollout
 from cutaway.tracing.lens import logit_lens, next_token_losses, stream_sizes
+from cutaway.tracing.neurons import top_activations
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.record import record
 from cutaway.tracing.tables import Table, report
@@ -32,6 +33,14 @@ def test_the_lens_ends_at_the_model_itself():
     assert grid.words[-1][-1] == f"<{best}>" and grid.columns[0] == "'<5>'"
     assert table.rows[-1][0] == "blocks.1"
     assert table.rows[-1][1].startswith(f"'<{best}>'")
+
+
+def test_letters_that_a_terminal_would_obey_are_written_out():
+    model = drawn("modern-tiny")
+    prompt = Prompt(IDS, name=lambda i: "a\x00\x1b[31m\u202eb")
+    assert logit_lens(model, IDS).grid(prompt).words[0][0] == r"a\x00\x1b[31m\u202eb"
+    hits = top_activations(model, [prompt], 0, 3).table(prompt.name)
+    assert all(cell.isprintable() for row in hits.texts() for cell in row)
 
 
 def test_next_token_losses_are_those_of_cross_entropy():
