@@ -38,7 +38,7 @@ def test_the_lens_ends_at_the_model_itself():
 def test_letters_that_a_terminal_would_obey_are_written_out():
     model = drawn("modern-tiny")
     prompt = Prompt(IDS, name=lambda i: "a\x00\x1b[31m\u202eb")
-    assert logit_lens(model, IDS).grid(prompt).words[0][0] == r"a\x00\x1b[31m\u202eb"
+    assert logit_lens(model, prompt).grid(prompt).words[0][0] == r"a\x00\x1b[31m\u202eb"
     hits = top_activations(model, [prompt], 0, 3).table(prompt.name)
     assert all(cell.isprintable() for row in hits.texts() for cell in row)
 
