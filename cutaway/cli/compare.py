@@ -54,7 +54,7 @@ def show_compare(request: Request) -> bool:
         )
     prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, request.text)
     found = compare(sides[0].source, sides[1].source, prompt, request.tolerance)
-    asked = f"{request.first} and {request.second} on {prompt.ids.shape[1]} tokens"
+    asked = f"{request.first} and {request.second} on {prompt.size}"
     tell("Comparison", asked, [found.table(request.each)], request.out, str(found))
     return found.first is None and bool(found.differences)
 

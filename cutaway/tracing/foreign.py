@@ -31,13 +31,17 @@ def transformers(path: Path, dtype: torch.dtype = torch.float32) -> Source:
     Which of its linear maps is which of ours is told by the family's names of weights: `o_proj` reads `z` and writes
     `out`, and so on. Its attention is the written-out one.
 
-    Raises InputError where transformers is missing and for what is no Hugging Face folder.
+    Raises InputError where transformers is missing for what is no Hugging Face folder, and for models of images.
     """
     if importlib.util.find_spec("transformers") is None:
         raise InputError("transformers is not installed; `pip install transformers`, or compare with a model of ours")
     opened = open_checkpoint(path)
     if opened.format != "hf":
         raise InputError(f"{path}: transformers reads Hugging Face folders, and this is none")
+    if isinstance(opened.record, spec.ImageEncoder):
+        raise InputError(
+            f"{path}: the tensors of image models have no such names there; `cutaway verify` compares both"
+        )
     model = open_transformers(opened.path, dtype, attn_implementation="eager")
 
     def run(prompt: Prompt, hear: Hear) -> None:

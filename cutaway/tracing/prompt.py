@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import EncoderDecoder, Transformer
+from cutaway.models.example import example
 from cutaway.parts.step import NOTHING, Given
 from cutaway.tracing.stacks import check_token_head, stack_of
 
@@ -31,6 +31,11 @@ class Prompt:
     def words(self) -> tuple[str, ...]:
         """The tokens of the first row, as texts in quotes, so that spaces show; those of an image have no names."""
         return () if self.ids.is_floating_point() else tuple(repr(self.name(i)) for i in self.ids[0].tolist())
+
+    @property
+    def size(self) -> str:
+        """How much there is to read, in words."""
+        return "an image" if self.ids.is_floating_point() else f"{self.ids.shape[1]} tokens"
 
     @property
     def source_words(self) -> tuple[str, ...]:
@@ -85,9 +90,6 @@ def check_asked(model: Transformer, prompt: Prompt, position: int, *tokens: int 
 
 
 def any_prompt(record: spec.Model, n_tokens: int = 12) -> Prompt:
-    """Ids from all over the vocabulary, the same each time, for a model without a tokenizer; the pool's token last."""
-    vocab_size = min(stack.vocab_size for stack in spec.stacks(record).values())
-    ids = torch.randint(vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
-    if isinstance(record.head, (spec.ClassHead, spec.VectorHead)):
-        ids[:, -1] = record.head.eos_id
+    """For a model without a tokenizer: ids or an image, the same each time (`models.example`), as source too."""
+    ids = example(record, n_tokens)
     return Prompt(ids, ids if isinstance(record, spec.EncoderDecoder) else None)

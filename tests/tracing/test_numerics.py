@@ -128,6 +128,19 @@ def test_an_encoder_decoder_is_watched_on_both_sides():
     assert [name for name in errors(model, prompt).depths if name.startswith("encoder")] != []
 
 
+def test_a_model_without_a_tokenizer_is_given_an_image_where_it_reads_images():
+    sizes = {"image_height": 4, "image_width": 4, "patch_height": 2, "patch_width": 2}
+    block = spec.Block(
+        stages=(spec.Stage(branches=(spec.Branch(part=spec.MultiHead(n_heads=2, mask=spec.FullMask())),)),)
+    )
+    record_ = spec.ImageEncoder(
+        d_model=8, embedding=spec.PatchEmbedding(**sizes), layers=(block,), head=spec.ClassHead(n_classes=3)
+    )
+    prompt = any_prompt(record_)
+    found = errors(build(record_, seed=0).eval(), prompt)
+    assert prompt.size == "an image" and 0 < float(found.whole["bfloat16"][-1]) < 0.1
+
+
 def test_the_model_is_left_as_it_was(model):
     before = copy.deepcopy(model.state_dict())
     errors(model, PROMPT)

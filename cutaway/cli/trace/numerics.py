@@ -31,5 +31,5 @@ def numerics(
     with torch.no_grad(), watch(measured) as found:
         prompt.run(measured)
     tables = [found.table(each), *errors(loaded.model, prompt).tables()]
-    asked = f"{model} in {dtype}, {prompt.ids.shape[1]} tokens"
+    asked = f"{model} in {dtype}, {prompt.size}"
     tell("Numerics", asked, tables, out, str(found))

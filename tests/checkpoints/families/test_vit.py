@@ -13,6 +13,7 @@ from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.checkpoints.verify import verify
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, CutawayError, InputError
+from cutaway.tracing.foreign import transformers
 from tests.checkpoints.families.tiny import peer, rewrite, round_trip, tiny
 
 
@@ -135,3 +136,8 @@ def test_how_fast_it_reads(tmp_path):
     loaded = cutaway.load(tiny(ViTModel, config(), tmp_path))
     speed = measure_speed(loaded.model, loaded.spec.context_length)
     assert speed.reading > 0 and speed.writing is None
+
+
+def test_its_tensors_are_not_told_by_name_beside_transformers(tmp_path):
+    with pytest.raises(InputError, match="cutaway verify"):
+        transformers(tiny(ViTForImageClassification, config(), tmp_path))
