@@ -1,16 +1,18 @@
 """What a tap costs, unheard and heard, beside the hooks of TransformerLens and the traces of nnsight; one thread.
 
 Command: `make bench`. The three run the same shape: 12 of GPT-2's blocks with random weights, narrow, so that the cost
-of a tap is not lost in the products. Unheard: one call of the line, alone. Heard: a forward that records n tensors,
-less one that records none, over n, entering and leaving included; in turns, the median of the rounds after the first
-two, in seconds of the processor, so that neighbours count little. nnsight puts its hooks in while it traces and has
-nothing to call before. The last line is JSON.
+of a tap is not lost in the products. Unheard: one call of the line, alone. Heard: a forward of which n tensors are
+kept, less one that keeps none, over n, entering and leaving included; each kept by a listener (a hook) of ours, by
+`record`, by `run_with_cache` and by `save`. All in turns, each after a forward that keeps none; the median of the
+rounds after the first two, in seconds of the processor, so that neighbours count little. nnsight puts its hooks in
+while it traces and has nothing to call before. The last line is JSON.
 
 Peers are those of the extra `bench`; where one is not installed a line says so.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
@@ -32,8 +34,8 @@ MODULES = ("ln_1", "attn.c_attn", "attn.c_proj", "attn", "ln_2", "mlp.c_fc", "ml
 Run = Callable[[int], Any]
 
 
-def mine() -> tuple[Run, Run]:
-    """A forward that records n tensors, and n calls of a tap that nobody hears."""
+def mine(recorded: bool) -> tuple[Run, Run | None]:
+    """A forward of which n tensors are kept, and n calls of a tap that nobody hears."""
     record = spec.set_values(
         spec.preset("gpt2"),
         {
@@ -52,16 +54,21 @@ def mine() -> tuple[Run, Run]:
     def run(n: int) -> Any:
         if not n:
             return model(ids)
-        with cutaway.record(model, *names[:n]) as taken:
+        if recorded:
+            with cutaway.record(model, *names[:n]) as taken:
+                model(ids)
+            return taken.taken
+        kept = []
+        with cutaway.listening(model, lambda name, x: kept.append(x), *names[:n]):
             model(ids)
-        return taken.taken
+        return kept
 
     def calls(n: int) -> None:
         module, x = model.blocks[0], torch.zeros(1)
         for _ in range(n):
             tap(module, "resid_pre", x)
 
-    return run, calls
+    return run, None if recorded else calls
 
 
 def transformer_lens() -> tuple[Run, Run]:
@@ -117,11 +124,13 @@ def nnsight() -> tuple[Run, None]:
     return run, None
 
 
-PEERS = {"cutaway": mine, "TransformerLens": transformer_lens, "nnsight": nnsight}
+OURS = {"listening": lambda: mine(False), "record": lambda: mine(True)}
+PEERS = {"TransformerLens": transformer_lens, "nnsight": nnsight}
 
 
 def clock(run: Run, n: int) -> float:
-    """Seconds of one forward with n tensors recorded."""
+    """Seconds of one forward of which n tensors are kept, after one that keeps none."""
+    run(0)
     start = time.process_time()
     run(n)
     return time.process_time() - start
@@ -156,7 +165,7 @@ def share_of_a_step(unheard: float) -> tuple[int, float]:
 def main() -> None:
     torch.set_num_threads(1)
     runs, figures, missing = {}, {}, []
-    for name, make in PEERS.items():
+    for name, make in (OURS | PEERS).items():
         try:
             runs[name] = make()
         except ImportError as error:
@@ -182,19 +191,15 @@ def main() -> None:
         print(f"{name:24}{1e6 * row[0]:10.3f}{1e6 * row[1]:10.1f}{1e6 * row[2]:11.2f}")
     for line in missing:
         print(line)
-    count, share = share_of_a_step(figures["cutaway_0"])
+    count, share = share_of_a_step(figures["listening_0"])
     print(f"a step of GPT-2's size passes {count} taps, unheard {100 * share:.3f}% of its time in float32")
-    for name in runs:
-        if name != "cutaway":
-            ratios = {n: _ratio(heard, name, n) for n in (1, 100)}
-            figures |= {f"ratio_{n}_to_{name}": ratio for n, ratio in ratios.items()}
-            print(f"heard, over {name}'s: {ratios[1]:.3f} of 1, {ratios[100]:.3f} of 100")
+    for mine, peer in itertools.product(OURS, runs.keys() & PEERS.keys()):
+        ratios = {
+            n: statistics.median(a / b for a, b in list(zip(heard[mine, n], heard[peer, n]))[2:]) for n in (1, 100)
+        }
+        figures |= {f"{mine}_{n}_to_{peer}": ratio for n, ratio in ratios.items()}
+        print(f"{mine}, heard, over {peer}: {ratios[1]:.3f} of 1, {ratios[100]:.3f} of 100")
     print(json.dumps(figures | {"taps_a_step": count, "share_of_a_step": share, "missing": len(missing)}))
-
-
-def _ratio(heard: dict[tuple[str, int], list[float]], name: str, n: int) -> float:
-    """The median of the rounds' ratios, so that a neighbour's load falls on both."""
-    return statistics.median(a / b for a, b in list(zip(heard["cutaway", n], heard[name, n]))[2:])
 
 
 if __name__ == "__main__":

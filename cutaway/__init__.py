@@ -29,7 +29,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("cutaway.spec")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cutaway' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"cutaway.{_PUBLIC[name]}"), name)
+    globals()[name] = value = getattr(importlib.import_module(f"cutaway.{_PUBLIC[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

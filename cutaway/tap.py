@@ -7,9 +7,9 @@ model (`blocks.3.attn.q`) and may return another tensor in its place: to record,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from importlib import import_module
 from threading import RLock, get_ident
 from typing import Any, TypeVar
 
@@ -21,8 +21,11 @@ from cutaway.errors import InputError
 Hear = Callable[[str, Tensor], Tensor | None]
 Out = TypeVar("Out")
 
-_listening = False
-_innermost: _Listener | None = None
+_innermost: _Listening | None = None
+_taps: dict[nn.Module, dict[str, str] | None] | None = None
+"""Those of the innermost; None where nobody listens."""
+_thread = 0
+"""The one that listens; 0 while what it hears is being looked at."""
 _lock = RLock()
 _outputs: tuple[dict[tuple[nn.Module, str], str], dict[str, Tensor]] | None = None
 """Names of the taps that are outputs of the code which is being compiled, and their tensors. That code sets it as it is
@@ -44,13 +47,14 @@ def tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
     ...     part(torch.tensor([1.0, 2.0]))
     tensor([4., 6.])
     """
-    if not _listening:
+    taps = _taps  # read once: another thread may end its listening at any moment
+    if taps is None or module not in taps:
         return value
-    listener = _innermost  # read once: another thread may end its listening at any moment
-    if listener is None:
+    names = taps[module]
+    full = names.get(name) if names is not None else ""
+    if full is None or get_ident() != _thread or _innermost is None:
         return value
-    taps = listener.taps.get(module)
-    return value if taps is None else listener.hear(taps, module, name, value)
+    return _innermost.hear(full, module, name, value)
 
 
 def wanted(module: nn.Module, *names: str) -> bool:
@@ -63,18 +67,15 @@ def wanted(module: nn.Module, *names: str) -> bool:
     ...     cutaway.wanted(attention, "scores", "pattern"), cutaway.wanted(attention, "pattern")
     (True, False)
     """
-    if not _listening:
+    taps = _taps
+    if taps is None or module not in taps or get_ident() != _thread or _innermost is None:
         return False
-    listener = _innermost
-    if listener is None:
-        return False
-    taps = listener.taps.get(module)
-    return taps is not None and listener.wants(taps, module, names)
+    return _innermost.wants(module, names)
 
 
 def heard() -> bool:
     """Whether anybody listens, to whatever model: code without taps then leaves the work to code that has them."""
-    return _listening
+    return _taps is not None
 
 
 def _tap(module: nn.Module, name: str, value: Tensor) -> Tensor:
@@ -106,8 +107,7 @@ def with_taps(run: Callable[[], Out], names: dict[tuple[nn.Module, str], str]) -
     return out, taken
 
 
-@contextmanager
-def listening(model: nn.Module, hear: Hear, *patterns: str) -> Iterator[None]:
+def listening(model: nn.Module, hear: Hear, *patterns: str) -> _Listening:
     """While it lasts, `hear(name, tensor)` is called at each tap of `model` that this thread passes.
 
     With patterns (`blocks.*.attn.q`, `blocks[3:7].resid_post`: see `matcher`) only matching names are heard, and fused
@@ -124,89 +124,113 @@ def listening(model: nn.Module, hear: Hear, *patterns: str) -> Iterator[None]:
     >>> list(shapes)
     ['blocks.0.attn.pattern']
     """
-    global _innermost, _listening
-    check_model(model)
-    with _lock, torch.compiler.set_stance("force_eager") if _innermost is None else nullcontext():
-        outer = _innermost
-        _innermost, _listening = _Listener(model, hear, patterns, outer), True
-        try:
-            yield
-        finally:
-            _innermost, _listening = outer, outer is not None
+    return _Listening(model, hear, patterns)
 
 
-class _Listener:
-    """Which tap of which module is heard under which name: plain names are looked up at once, patterns as they come."""
+class _Listening:
+    """A listener, for as long as a `with` lasts."""
 
-    def __init__(self, model: nn.Module, hear: Hear, patterns: tuple[str, ...], outer: _Listener | None) -> None:
-        self.heard, self.outer = hear, outer
-        self.thread = [get_ident()] if outer is None else outer.thread  # of all that are nested; 0 while one hears
-        self.taps: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
-        self.paths: dict[nn.Module, str] = {}  # of all modules, where patterns have to be compared
+    def __init__(self, model: nn.Module, hear: Hear, patterns: tuple[str, ...]) -> None:
+        check_model(model)
+        self.model, self.heard, self.patterns = model, hear, patterns
+        self.names: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
+        self.taps: dict[nn.Module, dict[str, str] | None] | None = None  # the same, None where `hear` decides
+        self.paths: dict[nn.Module, list[str]] = {}  # of all modules, where patterns have to be compared
         self.matches: Callable[[str], bool] | None = None
-        by_path, others = _sorted(patterns)
-        if others or not patterns:
-            self.paths = {module: path for path, module in model.named_modules()}
-            self.matches = matcher(others, self.paths.values())
-            self.taps = {module: {} for module in self.paths}
-        for path, names in by_path:
-            module, rest = _owner(model, path)
-            if rest or module in self.taps:
-                names = self.taps.get(module, {}) | {rest + tap: name for tap, name in names.items()}
-            self.taps[module] = names
-        if outer is not None:
-            self.taps = {module: {} for module in outer.taps} | self.taps
 
-    def find(self, taps: dict[str, str], module: nn.Module, name: str) -> str:
-        """The full name of a tap that was not among the plain names, empty where it is not listened to."""
-        path = self.paths.get(module)
-        if path is None or self.matches is None:
-            return ""
-        full = f"{path}.{name}" if path else name
-        taps[name] = full = full if self.matches(full) else ""
-        return full
-
-    def wants(self, taps: dict[str, str], module: nn.Module, names: tuple[str, ...]) -> bool:
-        if get_ident() != self.thread[0]:
-            return False
-        for name in names:
-            full = taps.get(name)
-            if full or full is None and self.find(taps, module, name):
-                return True
-        outer = self.outer
-        return outer is not None and module in outer.taps and outer.wants(outer.taps[module], module, names)
-
-    def pass_on(self, module: nn.Module, name: str, value: Tensor) -> Tensor:
-        taps = self.taps.get(module)
-        return value if taps is None else self.hear(taps, module, name, value)
-
-    def hear(self, taps: dict[str, str], module: nn.Module, name: str, value: Tensor) -> Tensor:
-        full = taps.get(name)
-        if full is None and self.paths:
-            full = self.find(taps, module, name)
+    def __enter__(self) -> None:
+        global _innermost, _taps, _thread
+        frames, eager, compiling = _compiler()
+        if self.taps is not None:
+            raise InputError("listening: begun a second time; make another")
+        if compiling() not in (None, False):
+            raise InputError("listening: begun inside code that torch.compile runs; begin it around the call")
+        self._look_up()
+        _lock.acquire()
+        self.outer, self.before, self.stance = _innermost, _thread, frames._stance
+        self.taps = self.names if self.outer is None and not self.paths else dict.fromkeys(self.names)
         if self.outer is not None:
-            value = self.outer.pass_on(module, name, value)
-        thread, here = self.thread, get_ident()
-        if not full or here != thread[0]:
-            return value
-        thread[0] = 0
+            self.taps |= dict.fromkeys(self.outer.taps)
+        frames._stance = eager
+        _innermost, _taps, _thread = self, self.taps, get_ident() if self.outer is None else _thread
+
+    def __exit__(self, *error: object) -> None:
+        global _innermost, _taps, _thread
+        outer = self.outer
+        _innermost, _taps, _thread = outer, None if outer is None else outer.taps, self.before
+        _compiler()[0]._stance = self.stance
+        _lock.release()
+
+    def _look_up(self) -> None:
+        """Which tap of which module is heard under which name: plain names at once, patterns as they come."""
+        by_path = _by_path(self.patterns)
+        if by_path is None:
+            for path, module in self.model.named_modules(remove_duplicate=False):
+                self.paths.setdefault(module, []).append(f"{path}." if path else "")
+                self.names[module] = {}
+            self.matches = matcher(self.patterns, (path[0][:-1] for path in self.paths.values()))
+            return
+        for path, taps in by_path:
+            module, rest = _owner(self.model, path)
+            if rest or module in self.names:
+                taps = self.names.get(module, {}) | {rest + tap: name for tap, name in taps.items()}
+            self.names[module] = taps
+
+    def name(self, module: nn.Module, tap: str) -> str:
+        """The full name of a tap, empty where it is not listened to; of a module with two, the first that is."""
+        names = self.names.get(module, {})
+        full = names.get(tap)
+        if full is None and self.matches is not None and module in self.paths:
+            meant = (path + tap for path in self.paths[module] if self.matches(path + tap))
+            names[tap] = full = next(meant, "")
+        return full or ""
+
+    def wants(self, module: nn.Module, names: tuple[str, ...]) -> bool:
+        outer = self.outer
+        return any(self.name(module, name) for name in names) or (
+            outer is not None and module in outer.taps and outer.wants(module, names)
+        )
+
+    def hear(self, full: str, module: nn.Module, name: str, value: Tensor) -> Tensor:
+        global _thread
+        if not full:
+            if self.outer is not None and module in self.outer.taps:
+                value = self.outer.hear("", module, name, value)
+            full = self.name(module, name)
+            if not full:
+                return value
+        here, _thread = _thread, 0
         try:
             changed = self.heard(full, value)
         finally:
-            thread[0] = here
-        if changed is not None and not isinstance(changed, Tensor):
+            _thread = here
+        if changed is None:
+            return value
+        if not isinstance(changed, Tensor):
             raise InputError(f"{full}: the listener returned a {type(changed).__name__}; return a tensor, or None")
-        return value if changed is None else changed
+        return changed
+
+
+@cache
+def _compiler() -> tuple[Any, Any, Callable[[], Any]]:
+    """Where torch.compile's stance is kept, the one in which compiled code steps aside, and what asks if it is at work.
+
+    `torch.compiler.set_stance` sets the same variable, in ten times the time.
+    """
+    frames = import_module("torch._dynamo.eval_frame")
+    return frames, frames.DynamoStance("force_eager"), torch._C._dynamo.eval_frame.get_eval_frame_callback
 
 
 @lru_cache(64)
-def _sorted(patterns: tuple[str, ...]) -> tuple[list[tuple[list[str], dict[str, str]]], list[str]]:
-    """Plain names by path, as its words and the names by their last word, and the patterns that are none."""
+def _by_path(names: tuple[str, ...]) -> list[tuple[list[str], dict[str, str]]] | None:
+    """The words of each path, with the names by their last word; None where one is a pattern, or there is none."""
+    if not names or not all(map(plain, names)):
+        return None
     by_path: dict[str, dict[str, str]] = {}
-    for name in filter(plain, patterns):
+    for name in names:
         path, _, word = name.rpartition(".")
         by_path.setdefault(path, {})[word] = name
-    return [(path.split("."), names) for path, names in by_path.items()], [p for p in patterns if not plain(p)]
+    return [(path.split("."), taps) for path, taps in by_path.items()]
 
 
 def _owner(model: nn.Module, path: list[str]) -> tuple[nn.Module, str]:

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from cutaway.tap import heard
+
 
 class Linear(nn.Module):
     """x W^T + b, W of shape [d_out, d_in]. Uninitialised: `models.init` or a checkpoint fills it."""
@@ -36,7 +38,8 @@ def together(x: Float[Tensor, "*B I"], *maps: Linear) -> Sequence[Tensor]:
     one = None if torch.is_grad_enabled() or x.numel() == x.shape[-1] or any(map(touched, maps)) else joined(maps)
     if one is None:
         return [each(x) for each in maps]
-    return F.linear(x, one).split([len(each.weight) for each in maps], -1)
+    images = F.linear(x, one).split([len(each.weight) for each in maps], -1)
+    return [image.contiguous() for image in images] if heard() else images  # what is kept keeps no more than itself
 
 
 def touched(module: nn.Module) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,10 +17,12 @@ from torch import Tensor, nn
 from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
-from cutaway.tap import listening, matcher, plain
+from cutaway.tap import check_model, listening, matcher, plain
 from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.tables import Table
 
+_computed_again = torch._C._current_autograd_node
+"""What backward is at, where activation checkpointing computes a tensor a second time; else None."""
 META = "cutaway.recording"
 POSITIONS = frozenset({"positions", "encoder.positions", "decoder.positions"})
 """Taps that every run of a model of one or of two stacks passes."""
@@ -204,8 +205,7 @@ class Recording:
         return 1 + max((int(layer) for layer in layers), default=-1)
 
 
-@contextmanager
-def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> Iterator[Recording]:
+def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> _Record:
     """Record the taps of `model` that match while it lasts: `with record(model, "blocks.*.resid_post") as run`.
 
     Names are those of `cutaway taps`, patterns of them (`tap.matcher`), or ones that TransformerLens and Hugging Face
@@ -223,42 +223,54 @@ def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> Iterator[Reco
     >>> run.names, tuple(run["blocks.1.attn.pattern"].shape)
     (['blocks.1.attn.pattern'], (1, 4, 3, 3))
     """
-    run = Recording(reduced=taken.reduce is not None)
-    kept, whole = run.taken, taken == WHOLE
+    return _Record(model, names, taken)
 
-    def hear(name: str, x: Tensor) -> None:
-        if torch._C._current_autograd_node() is not None:  # computed again, by activation checkpointing
-            return
-        if not (whole or name in POSITIONS):
-            x = taken.of(x)
-        elif x.requires_grad:
-            x = x.detach()
-        steps = kept.get(name)
-        if steps is None:
-            kept[name] = [x]
-        else:
-            steps.append(x)
 
-    with listening(model, hear, *_patterns(names), *POSITIONS):
-        yield run
-    if whole:
-        for steps in kept.values():
-            steps[:] = map(_apart, steps)
-    if run.taken:
-        check_answered(model, names, run.taken)
+class _Record:
+    """A recording, for as long as a `with` lasts."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...], taken: Taken) -> None:
+        check_model(model)
+        self.model, self.names = model, names
+        self.run = Recording(reduced=taken.reduce is not None)
+        kept, whole = self.run.taken, taken is WHOLE
+
+        def hear(name: str, x: Tensor) -> None:
+            if _computed_again() is not None:
+                return
+            if not whole and name not in POSITIONS:
+                x = taken.of(x)
+            elif torch.is_grad_enabled():
+                x = x.detach()
+            if name in kept:
+                kept[name].append(x)
+            else:
+                kept[name] = [x]
+
+        places = ("encoder.positions", "decoder.positions") if "decoder" in model._modules else ("positions",)
+        self.listening = listening(model, hear, *_patterns(names), *places)
+
+    def __enter__(self) -> Recording:
+        self.listening.__enter__()
+        return self.run
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self.listening.__exit__()
+        if kind is None and self.run.taken:
+            check_answered(self.model, self.names, self.run.taken)
 
 
 @lru_cache(64)
 def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Our names of these; of all taps where there is none."""
     return tuple(map(ours, names)) or ("*",)
 
 
-def check_answered(model: nn.Module, names: Sequence[str], taken: Mapping[str, object]) -> None:
+def check_answered(model: nn.Module, names: tuple[str, ...], taken: Mapping[str, object]) -> None:
     """Raise InputError for a name or pattern that none of the taps answers to."""
-    patterns = _patterns(tuple(names)) if names else ()
-    if taken.keys() >= set(patterns):
-        return
-    paths = () if plain("".join(patterns)) else [path for path, _ in model.named_modules()]
-    for asked, pattern in zip(names, patterns, strict=True):
-        if pattern not in taken and not any(map(matcher([pattern], paths), taken)):
-            raise InputError(f"record: {missing(asked, [path for path, _ in model.named_modules()])}")
+    for asked, pattern in zip(names, _patterns(names)):  # of no name there is one pattern, which all answer to
+        if pattern in taken:
+            continue
+        paths = [path for path, _ in model.named_modules()]
+        if plain(pattern) or not any(map(matcher([pattern], paths), taken)):
+            raise InputError(f"record: {missing(asked, paths)}")

@@ -9,6 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from cutaway import build, preset, spec
+from cutaway.checkpoints import native, open_checkpoint
 from cutaway.errors import InputError
 from cutaway.generation import generate
 from cutaway.parts.step import Given
@@ -232,3 +233,36 @@ def test_the_glossary_knows_every_tap_and_its_shape(name):
             assert shape[axes.index("T")] == (
                 3 if tap.startswith("encoder.") or ".cross.k" in tap or ".cross.v" in tap else 4
             ), tap
+
+
+def test_a_part_under_two_names_is_heard_under_the_first_that_is_asked_for():
+    model = build(preset("modern-tiny"), seed=0).eval()
+    model.blocks[1] = model.blocks[0]
+    for asked, heard in (
+        ("blocks[1].attn.q", "blocks.1.attn.q"),
+        ("blocks.1.attn.q", "blocks.1.attn.q"),
+        ("blocks[-1].attn.q", "blocks.1.attn.q"),
+        ("blocks.*.attn.q", "blocks.0.attn.q"),
+    ):
+        with torch.no_grad(), record(model, asked) as run:
+            model(IDS)
+        assert run.names == [heard] and len(run.steps(heard)) == 2
+
+
+def test_a_listening_is_begun_once(model):
+    again = listening(model, print, "blocks.0.attn.q")
+    with again, pytest.raises(InputError, match="begun a second time; make another"), again:
+        pass
+    with torch.no_grad(), record(model, "blocks.0.attn.q") as run:  # and the first has ended as it should
+        model(IDS)
+    assert run.names == ["blocks.0.attn.q"]
+
+
+def test_slices_of_one_product_are_kept_apart_and_change_no_bit(tmp_path):
+    native.save(build(preset("llama-tiny"), seed=0), tmp_path)
+    model = open_checkpoint(tmp_path).load(torch.float64)  # q, k and v lie side by side, and are one product
+    with torch.inference_mode():
+        plain = model(IDS)
+        with record(model, "blocks.*.attn.q", "blocks.*.attn.k", "blocks.*.attn.v") as run:
+            assert torch.equal(model(IDS), plain)
+    assert all(step.untyped_storage().nbytes() == step.nbytes for name in run for step in run.steps(name))
