@@ -7,7 +7,7 @@ model (`blocks.3.attn.q`) and may return another tensor in its place: to record,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
 from threading import RLock, get_ident
@@ -22,7 +22,7 @@ Hear = Callable[[str, Tensor], Tensor | None]
 Out = TypeVar("Out")
 
 _innermost: _Listening | None = None
-_taps: dict[nn.Module, dict[str, str] | None] | None = None
+_taps: Mapping[nn.Module, dict[str, str] | None] | None = None
 """Those of the innermost; None where nobody listens."""
 _thread = 0
 """The one that listens; 0 while what it hears is being looked at."""
@@ -134,23 +134,27 @@ class _Listening:
         check_model(model)
         self.model, self.heard, self.patterns = model, hear, patterns
         self.names: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
-        self.taps: dict[nn.Module, dict[str, str] | None] | None = None  # the same, None where `hear` decides
+        self.taps: Mapping[nn.Module, dict[str, str] | None] = {}  # the same, None where `hear` decides
         self.paths: dict[nn.Module, list[str]] = {}  # of all modules, where patterns have to be compared
         self.matches: Callable[[str], bool] | None = None
+        self.begun = False
 
     def __enter__(self) -> None:
         global _innermost, _taps, _thread
         frames, eager, compiling = _compiler()
-        if self.taps is not None:
+        if self.begun:
             raise InputError("listening: begun a second time; make another")
         if compiling() not in (None, False):
             raise InputError("listening: begun inside code that torch.compile runs; begin it around the call")
+        self.begun = True
         self._look_up()
         _lock.acquire()
         self.outer, self.before, self.stance = _innermost, _thread, frames._stance
-        self.taps = self.names if self.outer is None and not self.paths else dict.fromkeys(self.names)
+        self.taps = self.names
         if self.outer is not None:
-            self.taps |= dict.fromkeys(self.outer.taps)
+            self.taps = dict.fromkeys({**self.names, **self.outer.taps})
+        elif self.paths:
+            self.taps = dict.fromkeys(self.names)
         frames._stance = eager
         _innermost, _taps, _thread = self, self.taps, get_ident() if self.outer is None else _thread
 
@@ -168,7 +172,7 @@ class _Listening:
             for path, module in self.model.named_modules(remove_duplicate=False):
                 self.paths.setdefault(module, []).append(f"{path}." if path else "")
                 self.names[module] = {}
-            self.matches = matcher(self.patterns, (path[0][:-1] for path in self.paths.values()))
+            self.matches = matcher(self.patterns, (path[:-1] for paths in self.paths.values() for path in paths))
             return
         for path, taps in by_path:
             module, rest = _owner(self.model, path)

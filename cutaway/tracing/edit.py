@@ -309,7 +309,7 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
     check_model(model)
     if not isinstance(edits, Mapping):
         raise InputError(f"edit: a {type(edits).__name__}; give a mapping of names to edits")
-    paths = [path for path, _ in model.named_modules()]
+    paths = [path for path, _ in model.named_modules(remove_duplicate=False)]
     positions = {f"{path}.positions".lstrip(".") for path, each in model.named_modules() if isinstance(each, Stack)}
     planned = [(asked, matcher([ours(asked)], paths), _as_edit(asked, each)) for asked, each in edits.items()]
     if seen := positions & edits.keys():

@@ -9,7 +9,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from cutaway import build, preset, spec
-from cutaway.checkpoints import native, open_checkpoint
+from cutaway.checkpoints import native
+from cutaway.checkpoints.opened import open_checkpoint
 from cutaway.errors import InputError
 from cutaway.generation import generate
 from cutaway.parts.step import Given
