@@ -187,15 +187,12 @@ class Cache:
     def _turn(self, window: int, new: Slots) -> Turn:
         """A ring keeps the last real tokens of each row, one after the other."""
         batch, n_new = new.positions.shape
-        device, n = new.positions.device, min(n_new, window)
-        before, count = self.row_lengths(), (new.owners >= 0).long().cumsum(1)
-        order = count[:, -1:] + torch.arange(
-            1 - n, 1, device=device
-        )  # of the last n real tokens in their row; below 1: none
-        column = torch.searchsorted(count, order.clamp(min=1)).clamp(max=n_new - 1)
-        place = order - 1 + (before if isinstance(before, int) else before[:, None])
+        n, before, real, device = min(n_new, window), self.row_lengths(), new.owners >= 0, new.owners.device
+        column = real.long().argsort(dim=1, stable=True)[:, -n:]  # padding comes first, then the tokens in order
+        order = real.sum(1, keepdim=True) + torch.arange(-n, 0, device=device)  # among this step's; below 0: none
+        place = order + (before if isinstance(before, int) else before[:, None])
         row = torch.arange(batch, device=device)[:, None]
-        return Turn(row, column, place % window, None if new.plain else order > 0)
+        return Turn(row, column, place % window, None if new.plain else order >= 0)
 
 
 class _LayerSlots:
