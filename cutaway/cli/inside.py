@@ -13,12 +13,11 @@ from cutaway import spec
 from cutaway.cli.output import console, print_entry, print_table
 from cutaway.loaded import Loaded
 from cutaway.models import EncoderDecoder
-from cutaway.parts.norms import normed
 from cutaway.parts.step import Given
 from cutaway.spec.count import count
 from cutaway.spec.words import scaled
 from cutaway.tap import listening
-from cutaway.tracing.stacks import stack_of
+from cutaway.tracing.stacks import read_out, stack_of
 
 GUESSES = 5
 AROUND = (".in", ".out", ".normed", ".scale", "resid.0", "resid.1", "resid.2", "positions")
@@ -99,10 +98,9 @@ class Inside:
     def _guesses(self, state: Tensor) -> list[tuple[str, float]]:
         """The likeliest tokens if the model ended here: final norm and head on a state of the stream."""
         model = self.loaded.model
-        stack, _ = stack_of(model)
         with torch.no_grad():
-            step = stack.begin(torch.tensor([self.target]), self.given, None)
-            shares = model.head(normed(stack.final_norm, state), step)[0, -1].softmax(-1).topk(GUESSES)
+            step = stack_of(model)[0].begin(torch.tensor([self.target]), self.given, None)
+            shares = read_out(model, state, step)[0, -1].softmax(-1).topk(GUESSES)
         return [(self.loaded.decode([int(i)]), float(p)) for i, p in zip(shares.indices, shares.values, strict=True)]
 
     def _sizes(self) -> dict[str, Any]:

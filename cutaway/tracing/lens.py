@@ -13,10 +13,9 @@ from torch import Tensor
 from cutaway import spec
 from cutaway.errors import InputError
 from cutaway.models import Transformer
-from cutaway.parts.norms import normed
 from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import Recording, record
-from cutaway.tracing.stacks import check_token_head, stack_of
+from cutaway.tracing.stacks import check_token_head, read_out, stack_of
 from cutaway.tracing.tables import Grid, Table, readable
 
 Translate = Callable[[int, Tensor], Tensor]
@@ -76,7 +75,7 @@ def logit_lens(model: Transformer, prompt: Prompt, translate: Translate = lambda
         model(prompt.ids, given)
         step = side.begin(prompt.ids, given, None)
         states = [translate(depth, run[name]) for depth, name in enumerate(run)]
-        logits = [model.head(normed(side.final_norm, state), step) for state in states]
+        logits = [read_out(model, state, step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
     return Lens(depths, torch.cat(logits).float().log_softmax(-1))
 

@@ -12,8 +12,9 @@ from cutaway.parts.block import Block
 from cutaway.parts.feedforward import Dense, Gated
 from cutaway.parts.head import TokenHead
 from cutaway.parts.latent_attention import Latent
-from cutaway.parts.norms import LayerNorm, RMSNorm
+from cutaway.parts.norms import LayerNorm, RMSNorm, normed
 from cutaway.parts.residual import Stage, scale_of
+from cutaway.parts.step import Step
 
 
 def check_token_head(model: Transformer) -> None:
@@ -32,6 +33,11 @@ def stack_of(model: Transformer, encoder: bool = False) -> tuple[Stack, str]:
     if encoder:
         raise InputError("encoder: the model has one stack, and no encoder beside it; leave that away")
     return model, ""
+
+
+def read_out(model: Transformer, states: Float[Tensor, "*B D"], step: Step) -> Tensor:
+    """head(final_norm(states)): what the model would say if it ended at these states of the stream."""
+    return model.head(normed(stack_of(model)[0].final_norm, states), step)
 
 
 def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:

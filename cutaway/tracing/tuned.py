@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from cutaway.errors import InputError
 from cutaway.models import Transformer
-from cutaway.parts.norms import normed
 from cutaway.parts.step import NOTHING
 from cutaway.tracing.lens import Lens, logit_lens
 from cutaway.tracing.prompt import Prompt, check_one_row
 from cutaway.tracing.record import record
-from cutaway.tracing.stacks import check_token_head, stack_of
+from cutaway.tracing.stacks import check_token_head, read_out, stack_of
 from cutaway.tracing.tables import Table
 
 HELD, SCORED = 0.2, 128
@@ -26,6 +25,9 @@ RIDGE = 0.05
 """What holds A back where a translator starts, as a share of the mean square of the stream."""
 RATE = 0.02
 """How far, as a share of the last stream's size, one step may move what a translator gives."""
+
+Read = Callable[[Tensor], Tensor]
+"""Logits [M V] of states [M D]."""
 
 
 class Translator(nn.Module):
@@ -107,7 +109,9 @@ def tune(
     names, train = _states(model, prompts[:-n_held])
     _, held = _states(model, prompts[-n_held:])
     held = held[:, :: -(-held.shape[1] // SCORED)]
-    read = _Reader(model)
+    some = torch.zeros(1, 1, dtype=torch.long, device=train.device)
+    step = stack_of(model)[0].begin(some, NOTHING, None)
+    read: Read = lambda states: read_out(model, states, step)
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(train.shape[1], (steps, batch), generator=generator)
     with torch.no_grad():
@@ -124,7 +128,7 @@ def tune(
     return TunedLens(names[:-1], tuple(translators), torch.stack(before), torch.stack(after), n_tokens)
 
 
-def _trained(read: _Reader, h: Tensor, last: Tensor, drawn: Tensor, aims: Sequence[Tensor]) -> Translator:
+def _trained(read: Read, h: Tensor, last: Tensor, drawn: Tensor, aims: Sequence[Tensor]) -> Translator:
     """One depth's translator after all steps."""
     translator = Translator.nearest(h, last)
     size, step = (float(x.square().mean(-1).sqrt().median()) for x in (h, last))
@@ -141,19 +145,6 @@ def _trained(read: _Reader, h: Tensor, last: Tensor, drawn: Tensor, aims: Sequen
         adam.step()
         falling.step()
     return translator.requires_grad_(False)
-
-
-class _Reader:
-    """head(final_norm(h)) [M V] of states [M D]."""
-
-    def __init__(self, model: Transformer) -> None:
-        stack, _ = stack_of(model)
-        self.head, self.final_norm = model.head, stack.final_norm
-        some = torch.zeros(1, 1, dtype=torch.long, device=stack.embedding.table.weight.device)
-        self.step = stack.begin(some, NOTHING, None)
-
-    def __call__(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M V"]:
-        return self.head(normed(self.final_norm, states), self.step)
 
 
 def _kl(aim: Float[Tensor, "M V"], logits: Float[Tensor, "M V"]) -> Float[Tensor, ""]:
