@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cutaway.models import EncoderDecoder, OneStack, Transformer
 from cutaway.tap import listening
+from cutaway.tracing.changes import alike
 from cutaway.tracing.names import GLOSSARY, kind_of
 from cutaway.tracing.prompt import Prompt
 from cutaway.tracing.tables import Table
@@ -158,9 +159,7 @@ def difference(name: str, a: Tensor, b: Tensor) -> Difference:
     if not a.numel():
         return Difference(name, 0.0, 0.0)
     a, b = a.double(), b.double()
-    apart = torch.where(
-        (a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf)
-    )
+    apart = torch.where(alike(a, b), 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf))
     where = torch.unravel_index(apart.argmax(), apart.shape)
     finite = a[a.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from cutaway.errors import InputError
 from cutaway.models import Stack
 from cutaway.parts.moe import Router
 from cutaway.tap import check_model, listening, matcher
+from cutaway.tracing.changes import Change, Report, alike
 from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.record import Recording
 from cutaway.tracing.stacks import owner_of
@@ -247,47 +248,6 @@ def _by_layer(pairs: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
     return out
 
 
-@dataclass
-class Change:
-    """What edits did: calls, and the Euclidean norms of the difference and of the tensor before, over all calls.
-
-    Entries of -inf, as scores that are hidden, count as 0.
-    """
-
-    calls: int = 0
-    difference: float = 0.0
-    before: float = 0.0
-
-    def count(self, old: Tensor, new: Tensor) -> None:
-        wide = torch.float64 if old.dtype == torch.float64 else torch.float32
-        self.calls += 1
-        old, new = (x.detach().to(wide) for x in (old, new))
-        old, new = (torch.where(x == -torch.inf, 0.0, x) for x in (old, new))
-        apart = torch.where(_alike(old, new), 0.0, new - old)
-        self.difference = (self.difference**2 + float(apart.norm()) ** 2) ** 0.5
-        self.before = (self.before**2 + float(old.norm()) ** 2) ** 0.5
-
-
-def _alike(a: Tensor, b: Tensor) -> Tensor:
-    """Where two tensors have the same number, or both NaN."""
-    return (a == b) | (a.isnan() & b.isnan())
-
-
-@dataclass
-class Report:
-    """What was changed: at each tap, and by each edit, named as it was given, at all its taps."""
-
-    changes: dict[str, Change] = field(default_factory=dict)
-    edits: dict[str, Change] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        rows = [
-            f"{name}: {c.calls} call{'s' * (c.calls != 1)}, changed by {c.difference:.3g} of {c.before:.3g}"
-            for name, c in self.changes.items()
-        ]
-        return "\n".join(rows) or "nothing was edited"
-
-
 @contextmanager
 def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]]) -> Iterator[Report]:
     """Apply edits at the taps that match while it lasts, each to what the one before made of the tensor.
@@ -331,16 +291,12 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
             if not test(name):
                 continue
             fired.add(asked)
-            given = new.clone()  # what is written into it goes nowhere else: a tensor may have several taps
-            made = change(given, site)
-            if made is None or made is given:
-                written = not bool(_alike(given, new).all())
-                if made is None and not written:
-                    changed.add(asked)  # it only looks
-                    continue
-                made = given if written else new
+            made = _made(change, new, site)
+            if made is None:
+                changed.add(asked)  # it only looked
+                continue
             _check_made(made, x, asked, name)
-            if made is not new and not bool(_alike(made, new).all()):
+            if not alike(made, new).all():
                 changed.add(asked)
             report.edits.setdefault(asked, Change()).count(new, made)
             new, touched = made, True
@@ -357,6 +313,13 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         warnings.warn(f"edit: {silent}", stacklevel=3)
     for asked in fired - changed:
         warnings.warn(f"edit: {asked} changed nothing", stacklevel=3)
+
+
+def _made(change: Edit, x: Tensor, site: Site) -> Tensor | None:
+    """What an edit returns, else what it wrote into the tensor; None where it only looked."""
+    given = x.clone()  # what is written into it goes nowhere else: a tensor may have several taps
+    made = change(given, site)
+    return given if made is None and not alike(given, x).all() else made
 
 
 def _check_made(made: object, x: Tensor, asked: str, name: str) -> None:
