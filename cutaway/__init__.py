@@ -1,7 +1,8 @@
 """Cutaway: a Transformer you can see into, take apart and run.
 
 Read the code in this order: spec (what a model is), reference (its mathematics), parts (the same in torch), models,
-generation, checkpoints, loaded, cli. Names below are loaded when first used, so importing this costs nothing.
+generation, checkpoints, tracing, loaded, ablation, cli. Names below are loaded when first used, so importing this costs
+nothing.
 """
 
 from __future__ import annotations

@@ -106,9 +106,9 @@ def compare(
     :param tolerance: of the worst difference as a share of a tensor's largest number; else as the coarser type asks
     :param each: a row a tensor instead of the worst of each kind over all layers
     """
-    from cutaway.cli.compare import Request, show_compare
+    from cutaway.cli.compare import show_compare
 
-    sys.exit(0 if show_compare(Request(first, second, text, tolerance, each, out)) else 1)
+    sys.exit(0 if show_compare(first, second, text, tolerance, each, out) else 1)
 
 
 @app.command

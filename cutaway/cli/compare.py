@@ -32,30 +32,18 @@ class Side:
     record: spec.Model
 
 
-@dataclass(frozen=True)
-class Request:
-    """`tolerance`: relative, None for that of the coarser type. `each`: a row a tensor."""
-
-    first: str
-    second: str
-    text: str = ""
-    tolerance: float | None = None
-    each: bool = False
-    out: Out = Out()
-
-
-def show_compare(request: Request) -> bool:
-    """Print where the two part ways; whether they are equal within the tolerance."""
-    sides = [side_of(word) for word in (request.first, request.second)]
+def show_compare(first: str, second: str, text: str, tolerance: float | None, each: bool, out: Out) -> bool:
+    """Print where the two part ways; whether they are equal within the tolerance (None: that of the coarser type)."""
+    sides = [side_of(word) for word in (first, second)]
     if len({isinstance(side.record, spec.EncoderDecoder) for side in sides}) > 1:
         raise InputError(
-            f"{request.first} and {request.second}: one has an encoder and a decoder, the other one stack, so they "
+            f"{first} and {second}: one has an encoder and a decoder, the other one stack, so they "
             "read no prompt in common; compare models of one kind"
         )
-    prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, request.text)
-    found = compare(sides[0].source, sides[1].source, prompt, request.tolerance)
-    asked = f"{request.first} and {request.second} on {prompt.size}"
-    tell("Comparison", asked, [found.table(request.each)], request.out, str(found))
+    prompt = prompt_of([side.tokenizer for side in sides], sides[0].record, text)
+    found = compare(sides[0].source, sides[1].source, prompt, tolerance)
+    asked = f"{first} and {second} on {prompt.size}"
+    tell("Comparison", asked, [found.table(each)], out, str(found))
     return found.first is None and bool(found.differences)
 
 
