@@ -6,8 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,78 +20,11 @@ from cutaway.tap import check_model, listening, matcher
 from cutaway.tracing.changes import Change, Report, alike
 from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.record import Recording
+from cutaway.tracing.sites import WHOLE, Part, Site, among, numbers
 from cutaway.tracing.stacks import owner_of
-
-Indices = Sequence[int] | slice | None
-
-
-class Site(NamedTuple):
-    """Where an edit is applied: the tap, which of its calls this is (0 is the first forward), the axes there, and the
-    module that has it."""
-
-    name: str
-    step: int
-    axes: tuple[str, ...]
-    module: nn.Module
-
 
 Edit = Callable[[Tensor, Site], Tensor | None]
 """What takes a tensor's place; None: it was only looked at."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which part of a tensor an edit touches: heads, neurons (or any last-axis entries), tokens and rows; None is all.
-
-    `tokens` are columns of the step, as in a list: -1 is the last. In a decoded step there is one.
-    """
-
-    heads: Indices = None
-    neurons: Indices = None
-    tokens: Indices = None
-    rows: Indices = None
-
-    def mask(self, x: Tensor, site: Site) -> Tensor:
-        """True where the part is, broadcasting to x. Raises InputError for an axis that x does not have."""
-        chosen = torch.ones((), dtype=torch.bool, device=x.device)
-        wanted = (("heads", self.heads, ("N", "K")), ("neurons", self.neurons, "last"), ("tokens", self.tokens, ("T",)),
-                  ("rows", self.rows, ("B",)))  # fmt: skip
-        for what, indices, letters in wanted:
-            if indices is None:
-                continue
-            axis = (
-                x.dim() - 1 if letters == "last" else next((i for i, a in enumerate(site.axes) if a in letters), None)
-            )
-            if axis is None:
-                raise InputError(f"edit: {site.name} [{' '.join(site.axes)}] has no {what}; choose another tap")
-            one = torch.zeros(x.shape[axis], dtype=torch.bool, device=x.device)
-            one[_which(what, indices, len(one), site)] = True
-            chosen = chosen & one.view([-1 if i == axis else 1 for i in range(x.dim())])
-        return chosen
-
-
-WHOLE = Part()
-
-
-def _numbers(what: str, given: Sequence[int] | slice, site: Site, n: int = 0) -> list[int]:
-    """A slice is one of n. Raises InputError for what is no list of whole numbers: one number, fractions, a mask."""
-    try:
-        listed = list(range(n)[given]) if isinstance(given, slice) else list(given)
-        found = torch.as_tensor(listed) if listed else torch.zeros(0, dtype=torch.long)
-    except (TypeError, ValueError, RuntimeError):
-        found = torch.zeros(())
-    if found.dim() != 1 or found.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"edit: {what} of {site.name}: {given!r}; give a list of whole numbers, such as [0, 3]")
-    return found.tolist()
-
-
-def _which(what: str, given: Sequence[int] | slice, n: int, site: Site) -> list[int]:
-    """Which of n are meant, from 0 to n - 1. Raises InputError for what is not there."""
-    found = _numbers(what, given, site, n)
-    for i in found:
-        if not -n <= i < n:
-            raise InputError(f"edit: {site.name} has {n} {what}, not {i}; count from 0")
-    return [i % n for i in found]
 
 
 def zero(part: Part = WHOLE) -> Edit:
@@ -101,7 +33,7 @@ def zero(part: Part = WHOLE) -> Edit:
 
 
 def mean(part: Part = WHOLE, run: Recording | None = None) -> Edit:
-    """The mean over rows and tokens, of this step or of a recording of the tap, in place of the part."""
+    """The mean over rows and tokens, padding too, of this step or of a recording of the tap, in place of the part."""
 
     def edit(x: Tensor, site: Site) -> Tensor:
         known = x if run is None else run[site.name].to(x)
@@ -167,16 +99,31 @@ def resample(run: Recording, seed: int = 0, part: Part = WHOLE) -> Edit:
 def hide(tokens: Sequence[int]) -> Edit:
     """-inf in the scores of these keys: no query sees them, so the other weights grow to 1 (a query that sees none: 0).
 
-    Of a tap `scores`; keys are counted as the cache holds them, from the first token of a row's prompt.
+    Of a tap `scores`; keys are counted from the first token of a row's prompt. Raises InputError where that is not
+    their column: behind padding, and in a ring.
     """
 
     def edit(x: Tensor, site: Site) -> Tensor:
         if site.axes[-1:] != ("S",) or not site.name.endswith("scores"):
             raise InputError(f"hide: {site.name} [{' '.join(site.axes)}] has no scores of keys; choose `scores`")
-        there = [token for token in _numbers("tokens", tokens, site) if -x.shape[-1] <= token < x.shape[-1]]
+        _check_columns(x, site)
+        there = [token for token in numbers("tokens", tokens, site) if -x.shape[-1] <= token < x.shape[-1]]
         return x.index_fill(-1, torch.tensor(there, dtype=torch.long, device=x.device), -torch.inf)
 
     return edit
+
+
+def _check_columns(x: Tensor, site: Site) -> None:
+    """Raise InputError unless column i of the keys is token i of every row."""
+    at = site.positions
+    if at is None:
+        return
+    padded = at.shape[1] > 1 and bool((at[:, 1] == 0).any())
+    if padded or (".cross." not in site.name and bool((at[:, 0] != x.shape[-1] - at.shape[1]).any())):
+        raise InputError(
+            f"hide: {site.name}: a token's number is not its column (padding before a row, or a ring); give rows of "
+            "equal length, or one at a time, with a growing cache"
+        )
 
 
 def exclude(experts: Sequence[int]) -> Edit:
@@ -188,7 +135,7 @@ def exclude(experts: Sequence[int]) -> Edit:
     def edit(x: Tensor, site: Site) -> Tensor:
         if not isinstance(site.module, Router) or not site.name.endswith("ranked"):
             raise InputError(f"exclude: {site.name} ranks no experts; choose `router.ranked`")
-        out = torch.tensor(_which("experts", experts, x.shape[-1], site), dtype=torch.long, device=x.device)
+        out = torch.tensor(among("experts", experts, x.shape[-1], site), dtype=torch.long, device=x.device)
         x = x.index_fill(-1, out, -torch.inf)
         check_experts(site.name, x[0], site.module.rule, site.module.n_active)
         return x
@@ -276,15 +223,18 @@ def edit(model: nn.Module, edits: Mapping[str, Edit | Callable[[Tensor], Tensor]
         raise InputError(
             f"edit: {min(seen)} can be seen, not changed; edit what is made of them: position, q_rot, k_rot"
         )
-    report, steps = Report(), dict[str, int]()
+    report, steps, places = Report(), dict[str, int](), dict[str, Tensor]()
     fired, changed, ran = set[str](), set[str](), list[str]()
 
     def hear(name: str, x: Tensor) -> Tensor:
         if name in positions:
             ran.append(name)
+            places[name.removesuffix("positions")] = x
             return x
         _refuse_checkpointing(name)
-        site = Site(name, steps.get(name, 0), describe(name).axes_of(x.dim()), owner_of(model, name)[0])
+        stack = name.partition("blocks.")[0]
+        at = places.get(stack.replace("decoder.", "encoder.") if ".cross." in name else stack)
+        site = Site(name, steps.get(name, 0), describe(name).axes_of(x.dim()), owner_of(model, name)[0], at)
         steps[name] = site.step + 1
         new, touched = x, False
         for asked, test, change in planned:
@@ -319,7 +269,11 @@ def _made(change: Edit, x: Tensor, site: Site) -> Tensor | None:
     """What an edit returns, else what it wrote into the tensor; None where it only looked."""
     given = x.clone()  # what is written into it goes nowhere else: a tensor may have several taps
     made = change(given, site)
-    return given if made is None and not alike(given, x).all() else made
+    if made is not None and made is not given:
+        return made
+    if alike(given, x).all():
+        return None if made is None else x  # the tensor itself, whose layout a copy may not have
+    return given
 
 
 def _check_made(made: object, x: Tensor, asked: str, name: str) -> None:

@@ -84,6 +84,19 @@ def test_what_is_hidden_is_read_by_nobody():
         model(IDS)  # neither is there
 
 
+def test_tokens_that_do_not_stand_in_their_column_are_not_hidden():
+    model = drawn(preset("modern-tiny"))
+    rows, hidden = [[5, 3, 9, 1, 7], [4, 2]], knock_out(tokens=[1])
+    with pytest.raises(InputError, match="padding before a row"), edit(model, hidden):
+        generate(model, rows, spec.Generation(max_tokens=2))
+    mask = torch.tensor([[False, True, True, True, True], [True] * 5])
+    with torch.no_grad(), pytest.raises(InputError, match="padding before a row"), edit(model, hidden):
+        model(IDS, Given(mask=mask))
+    two = drawn(preset("t5-tiny"))
+    with torch.no_grad(), pytest.raises(InputError, match="a token's number"), edit(two, {"*.cross.scores": hide([0])}):
+        two(IDS, Given(memory=two.encode(IDS, Given(mask=mask & torch.tensor([False, False, True, True, True])))))
+
+
 EDITS = {
     "a head": lambda model: {"blocks.0.attn.z": zero(Part(heads=[1]))},
     "a layer": lambda model: knock_out(layers=[1]),
