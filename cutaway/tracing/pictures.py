@@ -106,8 +106,8 @@ def _heat(grid: Grid, axes: Any, place: Any) -> None:
     axes.invert_yaxis()
     axes.set_ylabel(grid.axes[0])
     axes.set_xlabel(grid.axes[1])
-    _ticks(axes.yaxis, axes.set_yticks, grid.rows, 50)
-    _ticks(axes.xaxis, axes.set_xticks, grid.columns, 40, upright=max(map(len, grid.columns)) > 3)
+    _ticks(axes.set_yticks, grid.rows, 50)
+    _ticks(axes.set_xticks, grid.columns, 40, upright=max(map(len, grid.columns)) > 3)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(length=0)
@@ -122,7 +122,7 @@ def _heat(grid: Grid, axes: Any, place: Any) -> None:
             axes.text(j + 0.5, i + 0.55, _short(word, 9), ha="center", va="center", fontsize=7, color=colour)
 
 
-def _ticks(axis: Any, put: Any, names: Sequence[str], most: int, upright: bool = False) -> None:
+def _ticks(put: Any, names: Sequence[str], most: int, upright: bool = False) -> None:
     step = -(-len(names) // most)
     put([i + 0.5 for i in range(0, len(names), step)], [_short(name, 20) for name in names[::step]],
         **({"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if upright else {}))  # fmt: skip

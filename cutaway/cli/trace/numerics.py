@@ -20,14 +20,14 @@ def numerics(
     """
     import torch
 
-    from cutaway.cli.compare import prompt_of
+    from cutaway.cli.compare import DTYPES, prompt_of
     from cutaway.cli.models import load_model
     from cutaway.cli.tables import tell
     from cutaway.tracing.numerics import cast, errors, watch
 
     loaded = load_model(model)
     prompt = prompt_of([loaded.tokenizer], loaded.spec, text)
-    measured = loaded.model if dtype == "float32" else cast(getattr(torch, dtype))(loaded.model)
+    measured = loaded.model if dtype == "float32" else cast(DTYPES[dtype])(loaded.model)
     with torch.no_grad(), watch(measured) as found:
         prompt.run(measured)
     tables = [found.table(each), *errors(loaded.model, prompt).tables()]
