@@ -12,7 +12,7 @@ def main(name: str = "smollm2", text: str = "The capital of France is") -> None:
     model = cutaway.load(name)
     prompt = model.prompt(text)
     lens = logit_lens(model.model, prompt)
-    print(lens.table(prompt, top=3))
+    print(lens.table(top=3))
 
     answer = int(lens.log_probabilities[-1, -1].argmax())
     ranks = lens.ranks(answer).tolist()

@@ -27,27 +27,26 @@ class Lens:
 
     depths: tuple[str, ...]
     log_probabilities: Float[Tensor, "L T V"]
+    prompt: Prompt
 
-    def table(self, prompt: Prompt, position: int = -1, top: int = 5) -> Table:
+    def table(self, position: int = -1, top: int = 5) -> Table:
         """The likeliest tokens at one position by depth; its picture is that of all positions."""
         top = min(top, self.log_probabilities.shape[-1])
         shares, ids = self.log_probabilities[:, position].exp().topk(top)
         rows = [
-            (depth, *(f"{prompt.name(int(i))!r} {100 * float(p):.0f}%" for i, p in zip(at, share, strict=True)))
+            (depth, *(f"{self.prompt.name(int(i))!r} {100 * float(p):.0f}%" for i, p in zip(at, share, strict=True)))
             for depth, at, share in zip(self.depths, ids, shares, strict=True)
         ]
         columns = ("after", *(str(i + 1) for i in range(top)))
-        return Table("Likeliest token, by depth", columns, rows, grids=(self.grid(prompt),), listed=True)
+        return Table("Likeliest token, by depth", columns, rows, grids=(self.grid(),), listed=True)
 
-    def grid(self, prompt: Prompt) -> Grid:
+    def grid(self) -> Grid:
         """The likeliest token after each depth, at each position, coloured by its probability."""
         best = self.log_probabilities.max(-1)
-        words = tuple(
-            tuple(readable(prompt.name(i).strip()) or repr(prompt.name(i)) for i in row)
-            for row in best.indices.tolist()
-        )
+        name = self.prompt.name
+        words = tuple(tuple(readable(name(i).strip()) or repr(name(i)) for i in row) for row in best.indices.tolist())
         title = "Likeliest token by depth, coloured by its probability"
-        return Grid(title, self.depths, prompt.words, best.values.exp(), ("after", "token"), words=words)
+        return Grid(title, self.depths, self.prompt.words, best.values.exp(), ("after", "token"), words=words)
 
     def ranks(self, token: int, position: int = -1) -> Int[Tensor, " L"]:
         """How many tokens each depth finds likelier than this one."""
@@ -77,7 +76,7 @@ def logit_lens(model: Transformer, prompt: Prompt, translate: Translate = lambda
         states = [translate(depth, run[name]) for depth, name in enumerate(run)]
         logits = [read_out(model, state, step) for state in states]
     depths = tuple(name.removeprefix(prefix).removesuffix(".resid_post") for name in run.names)
-    return Lens(depths, torch.cat(logits).float().log_softmax(-1))
+    return Lens(depths, torch.cat(logits).float().log_softmax(-1), prompt)
 
 
 def next_token_losses(model: Transformer, prompt: Prompt) -> Float[Tensor, " T-1"]:

@@ -28,7 +28,7 @@ def test_the_lens_ends_at_the_model_itself():
     torch.testing.assert_close(lens.log_probabilities[-1], model(IDS)[0].float().log_softmax(-1))
     best = int(model(IDS)[0, -1].argmax())
     assert int(lens.ranks(best)[-1]) == 0
-    table = lens.table(Prompt(IDS))
+    table = lens.table()
     (grid,) = table.pictures()
     assert grid.words[-1][-1] == f"<{best}>" and grid.columns[0] == "'<5>'"
     assert table.rows[-1][0] == "blocks.1"
@@ -38,7 +38,7 @@ def test_the_lens_ends_at_the_model_itself():
 def test_letters_that_a_terminal_would_obey_are_written_out():
     model = drawn("modern-tiny")
     prompt = Prompt(IDS, name=lambda i: "a\x00\x1b[31m\u202eb")
-    assert logit_lens(model, prompt).grid(prompt).words[0][0] == r"a\x00\x1b[31m\u202eb"
+    assert logit_lens(model, prompt).grid().words[0][0] == r"a\x00\x1b[31m\u202eb"
     hits = top_activations(model, [prompt], 0, 3).table(prompt.name)
     assert all(cell.isprintable() for row in hits.texts() for cell in row)
 

@@ -58,7 +58,7 @@ def test_training_brings_every_depth_nearer_to_the_model(name, prompts):
     assert read.depths == ("embedded", "blocks.0", "blocks.1")
     torch.testing.assert_close(read.log_probabilities[-1], first.run(model)[0].float().log_softmax(-1))
     assert torch.equal(tune(model, prompts, steps=30).after, lens.after)
-    assert read.table(first).rows[0][0] == "embedded"
+    assert read.table().rows[0][0] == "embedded"
 
 
 def test_training_leaves_the_model_as_it_was():

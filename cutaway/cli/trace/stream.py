@@ -20,7 +20,7 @@ def lens(
     prompt = subject.prompt(text)
     at = subject.position(position, prompt)
     found = logit_lens(subject.loaded.model, prompt)
-    subject.tell("Logit lens", [found.table(prompt, at, top)], out, repr(text))
+    subject.tell("Logit lens", [found.table(at, top)], out, repr(text))
 
 
 def tuned(
@@ -52,7 +52,7 @@ def tuned(
                 break
     with progress("training translators") as report:
         found = tune(subject.loaded.model, prompts, steps, batch, seed, report)
-    said = found.read(subject.loaded.model, prompt).table(prompt, at, top)
+    said = found.read(subject.loaded.model, prompt).table(at, top)
     subject.tell("Tuned lens", [found.table(), said], out, repr(text))
 
 
