@@ -11,12 +11,11 @@ from rich.markup import escape
 from cutaway import spec
 from cutaway.cli.models import spec_of
 from cutaway.cli.output import console, print_entry, print_filled, print_json
-from cutaway.models import EncoderDecoder, build
-from cutaway.models.example import example
-from cutaway.parts.step import Given
+from cutaway.models import build
 from cutaway.spec.facts import spans
 from cutaway.tap import listening
 from cutaway.tracing.names import LETTERS, Tap, aliases, describe
+from cutaway.tracing.prompt import any_prompt
 
 TOKENS = 3
 
@@ -47,9 +46,8 @@ def show_taps(name: str, as_json: bool) -> None:
 def shapes(record: spec.Model) -> dict[str, list[int]]:
     """Every tap by name with its shape, in the order of the pass. The weights are never filled: only shapes matter."""
     model, heard = build(record).to_empty(device="cpu").eval(), {}
-    ids = example(record, TOKENS)
     with torch.no_grad(), listening(model, lambda tap, x: heard.update({tap: list(x.shape)})):
-        model(ids, Given(memory=model.encode(ids)) if isinstance(model, EncoderDecoder) else Given())
+        any_prompt(record, TOKENS).run(model)
     return heard
 
 
