@@ -78,7 +78,9 @@ class Loaded:
         return self.tokenizer.decode(ids)
 
     def prompt(self, text: str | Sequence[int], target: str | Sequence[int] = ()) -> Prompt:
-        """A text, or its ids, as the functions of `cutaway.tracing` read it; an encoder-decoder writes the target.
+        """A text, or its ids, as the functions of `cutaway.tracing` read it, on the model's device.
+
+        An encoder-decoder reads the text and writes the target.
 
         Raises InputError for a text without tokens, and for a target where there is no encoder.
 
@@ -91,13 +93,14 @@ class Loaded:
         name = "<{}>".format if self.tokenizer is None else lambda i: self.decode([i])
         if not ids:
             raise InputError("prompt: the text has no tokens; give one that has")
+        row = torch.tensor([ids], device=next(self.model.parameters()).device)
         if not isinstance(self.spec, spec.EncoderDecoder):
             if written:
                 raise InputError("target: the model has no encoder, it continues its text; leave the target away")
-            return Prompt(torch.tensor([ids]), None, name)
+            return Prompt(row, None, name)
         if self.spec.generation.start_id == "none":
             raise InputError(f"{self.path}: its spec names no id that the decoder begins with (generation.start_id)")
-        return Prompt(torch.tensor([[self.spec.generation.start_id, *written]]), torch.tensor([ids]), name)
+        return Prompt(row.new_tensor([[self.spec.generation.start_id, *written]]), row, name)
 
     def stream(self, text: str, seed: int = 0, **options: Any) -> Iterator[str]:
         """Pieces of the continuation, whole characters only; stop strings end it and are not shown."""

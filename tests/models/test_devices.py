@@ -14,6 +14,7 @@ from cutaway.errors import InputError
 from cutaway.generation import Cache, Run, generate
 from cutaway.generation.reader import Reader
 from cutaway.generation.sampling import Sampler
+from cutaway.loaded import Loaded
 from cutaway.models import EncoderDecoder, build
 from cutaway.tracing import edit as edits
 from cutaway.tracing.attribution import attribute
@@ -141,6 +142,7 @@ def test_reading_and_choosing_stay_on_the_device(elsewhere, described):
 def test_what_looks_inside_gives_its_numbers_on_one_device(elsewhere):
     model, mode = elsewhere(plain())
     with mode:
+        assert Loaded(model, None, "").prompt([1, 2]).ids.device == ELSEWHERE
         assert vectors(model, Rows([[1, 2], [3]]), "mean", True).device == ELSEWHERE
         assert {x.device.type for x in head_scores(model).scores.values()} == {"cpu"}
         held = Recording()
