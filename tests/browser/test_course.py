@@ -238,6 +238,19 @@ def test_a_lab_that_is_drawn_late_does_not_move_the_button_under_the_pointer(ope
     expect(form.locator(".said b")).to_have_text("Right", timeout=20_000)
 
 
+def test_the_page_stays_where_it_was_scrolled_to_after_a_press_in_the_contents(open_page: Open) -> None:
+    page = open_page("modern", reading=True)
+    page.locator("[data-lab=swiglu] .seen").wait_for()
+    page.get_by_role("navigation", name="Contents").locator("a, button").last.focus()
+    page.evaluate("scrollTo({top: 400, behavior: 'instant'})")
+    for top in (430, 460):  # by less than what lies above the link, which stands still
+        page.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate("document.querySelector('main').style.paddingBottom = `${scrollY}px`")  # the page grows below
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate("scrollY") == top
+
+
 def test_the_contents_of_a_phone_close_by_a_tap_beside_them_and_by_their_button(open_page: Open) -> None:
     page = open_page("parts", width=390, has_touch=True)
     drawer = page.get_by_role("navigation", name="Contents")

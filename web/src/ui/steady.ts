@@ -10,8 +10,16 @@ let stood = 0; // how far the page was scrolled then
 
 const seen = (): boolean => held !== null && held.isConnected && top >= 0 && top < innerHeight;
 
+/** What is fixed to the window, as the header and the contents, keeps its place by itself, however the page scrolls. */
+function scrolls(element: Element): boolean {
+  for (let each: Element | null = element; each; each = each.parentElement) {
+    if (["fixed", "sticky"].includes(getComputedStyle(each).position)) return false;
+  }
+  return true;
+}
+
 function hold(element: EventTarget | null): void {
-  held = element instanceof Element && element !== document.body ? element : null;
+  held = element instanceof Element && element !== document.body && scrolls(element) ? element : null;
   note();
 }
 
