@@ -42,10 +42,10 @@ class Tap:
         return tuple(self.letters.split())
 
     def axes_of(self, n: int) -> tuple[str, ...]:
-        """Those of a tensor of n axes: what is normed has a width beside B T, or B N T where heads stand apart."""
-        if self.axes[0] != "...":
+        """Those of a tensor of n axes: B T or B N T before the width of what is normed, B of a head that pools."""
+        if self.axes[0] != "..." and len(self.axes) == n:
             return self.axes
-        return *{2: ("B",), 3: ("B", "T"), 4: ("B", "N", "T")}[n], *self.axes[1:]
+        return *{2: ("B",), 3: ("B", "T"), 4: ("B", "N", "T")}[n], self.axes[-1]
 
     @property
     def told(self) -> str:

@@ -81,6 +81,17 @@ def test_each_ready_edit_touches_its_part_alone(model):
         assert report.changes["blocks.0.attn.z"].difference == pytest.approx(float(difference)), name
 
 
+@pytest.mark.parametrize(("pool", "axes"), [("first", [0]), ("none", [0, 1])])
+@pytest.mark.parametrize("kind", [spec.ClassHead, spec.VectorHead])
+def test_the_mean_of_a_head_that_pools_is_over_rows_alone(kind, pool, axes):
+    head = kind(pool=pool, **({"n_classes": 3} if kind is spec.ClassHead else {}))
+    model = build(preset("bert-tiny").replace(head=head), seed=0).eval().requires_grad_(False)
+    ids, name = torch.cat((A, B)), "head.logits" if kind is spec.ClassHead else "head.vectors"
+    plain = model(ids)
+    with edit(model, {name: mean()}):
+        torch.testing.assert_close(model(ids), plain.mean(axes, keepdim=True).expand_as(plain))
+
+
 def test_resampling_takes_vectors_of_the_other_text(model):
     with record(model, "blocks.1.resid_pre") as run:
         model(A)
