@@ -12,6 +12,7 @@ import torch
 from cutaway import Cache, Given, build, preset, spec
 from cutaway.errors import InputError
 from cutaway.tap import listening, tap
+from cutaway.tracing.compiled import CompiledRecording
 from cutaway.tracing.edit import edit, scale
 from cutaway.tracing.record import record
 from tests.conformance.models import drawn, plain, translator
@@ -70,8 +71,11 @@ def test_edits_in_compiled_code_all_fire_beside_busy_threads(compiled):
 
     def busy(index):
         while not stop.is_set():
-            if not torch.equal(compiled.run(IDS), plain):
-                wrong.append(index)
+            try:
+                if not torch.equal(compiled.run(IDS), plain):
+                    wrong.append(index)
+            except Exception as error:  # a thread's own end would not be seen
+                wrong.append(error)
             ran[index] += 1
 
     threads = [threading.Thread(target=busy, args=(i,)) for i in range(3)]
@@ -118,6 +122,80 @@ def test_code_that_a_thread_compiles_while_another_listens_is_used_by_all(compil
         assert torch.equal(twice(IDS), there)
     assert run.n_steps == 4 and compiled.n_graphs == 2
     assert torch.equal(out[0], there) and torch.equal(twice(IDS), there) and compiled.n_graphs == 2
+
+
+@pytest.mark.slow
+def test_compiled_code_of_another_thread_goes_on_whenever_a_listening_ends(compiled):
+    """It begins while somebody listens, and is at its end when nobody does any more."""
+    plain, here, go, out = compiled.run(IDS), threading.Event(), threading.Event(), []
+
+    class Waits(torch.nn.Module):
+        def forward(self, ids):
+            if not torch.compiler.is_compiling():
+                here.set()
+                assert go.wait(60)
+            return compiled.model(ids)
+
+    run = torch.compile(Waits(), fullgraph=True, backend=compiled._count, dynamic=False)
+
+    def other():
+        try:
+            out.append(run(IDS))
+        except Exception as error:
+            out.append(error)
+        here.set()
+
+    thread = threading.Thread(target=other)
+    with record(compiled.model, "final") as heard:
+        thread.start()
+        assert here.wait(60)
+        assert torch.equal(compiled.run(IDS), plain)
+    go.set()
+    thread.join()
+    assert heard.n_steps == 1 and torch.equal(out[0], plain) and torch.equal(run(IDS), plain)
+    assert compiled.n_graphs == 2
+
+
+@pytest.mark.slow
+def test_names_are_the_models_own_whatever_torch_wraps(compiled):
+    model = compiled.model
+    plain, names = model(IDS), ["blocks.0.attn.q", "blocks[0:2].resid_post", "blocks.*.ffn.gate"]
+    with record(model, *names) as wanted:
+        model(IDS)
+
+    def heard(call, whose):
+        with record(whose, *names) as run:
+            assert torch.equal(call(IDS), plain)
+        assert run.taken.keys() == wanted.taken.keys()
+        assert all(torch.equal(run[name], wanted[name]) for name in wanted.taken)
+        with edit(whose, {"blocks.0.ffn.hidden": scale(2.0)}):
+            assert not torch.equal(call(IDS), plain)
+        with pytest.raises(InputError, match="nosuch: no tap"), record(whose, "nosuch"):
+            call(IDS)
+
+    heard(compiled.run, compiled.run)
+    heard(compiled.run, model)
+    model.blocks[0] = torch.compile(model.blocks[0], fullgraph=True, backend=compiled._count)
+    heard(model, model)
+    out, run = CompiledRecording(model, *names, backend="eager")(IDS)
+    assert torch.equal(out, plain) and run.taken.keys() == wanted.taken.keys()
+
+
+@pytest.mark.slow
+def test_to_begin_inside_compiled_code_is_refused(compiled):
+    """What is compiled beside it would not be heard."""
+
+    @torch.compile(backend=compiled._count)
+    def inside(ids):
+        with record(compiled.model, "blocks.0.attn.q") as run:
+            return compiled.model(ids), run
+
+    with pytest.raises(InputError, match="begun inside"):
+        inside(IDS)
+    plain = compiled.run(IDS)
+    with record(compiled.model, "final") as run:
+        assert torch.equal(compiled.run(IDS), plain)
+    assert run.n_steps == 1
 
 
 @pytest.mark.slow
