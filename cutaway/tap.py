@@ -113,8 +113,8 @@ def listening(model: nn.Module, hear: Hear, *patterns: str) -> _Listening:
     With patterns (`blocks.*.attn.q`, `blocks[3:7].resid_post`: see `matcher`) only matching names are heard, and fused
     paths are kept wherever nothing inside them is. What `hear` returns replaces the tensor; None keeps it. Listeners
     stack: an inner one hears what an outer one made of a tensor. Another thread's listening waits, and its forwards
-    are not heard; nor are those that `hear` runs itself. Compiled code steps aside for eager code meanwhile and is
-    used again afterwards, without recompiling.
+    are not heard; nor are those that `hear` runs itself. Compiled code of this thread steps aside for eager code
+    meanwhile and is used again afterwards, without recompiling.
 
     >>> import torch, cutaway
     >>> model = cutaway.build(cutaway.preset("modern-tiny"), seed=0)
@@ -132,7 +132,7 @@ class _Listening:
 
     def __init__(self, model: nn.Module, hear: Hear, patterns: tuple[str, ...]) -> None:
         check_model(model)
-        self.model, self.heard, self.patterns = model, hear, patterns
+        self.model, self.heard, self.patterns = original(model), hear, patterns
         self.names: dict[nn.Module, dict[str, str]] = {}  # full names by tap; empty where it is not to be heard
         self.taps: Mapping[nn.Module, dict[str, str] | None] = {}  # the same, None where `hear` decides
         self.paths: dict[nn.Module, list[str]] = {}  # of all modules, where patterns have to be compared
@@ -141,7 +141,7 @@ class _Listening:
 
     def __enter__(self) -> None:
         global _innermost, _taps, _thread
-        frames, eager, compiling = _compiler()
+        frames, compiling = _compiler()
         if self.begun:
             raise InputError("listening: begun a second time; make another")
         if compiling() not in (None, False):
@@ -149,20 +149,20 @@ class _Listening:
         self.begun = True
         self._look_up()
         _lock.acquire()
-        self.outer, self.before, self.stance = _innermost, _thread, frames._stance
+        self.outer, self.before, self.stance = _innermost, _thread, _Aside(frames._stance, get_ident())
         self.taps = self.names
         if self.outer is not None:
             self.taps = dict.fromkeys({**self.names, **self.outer.taps})
         elif self.paths:
             self.taps = dict.fromkeys(self.names)
-        frames._stance = eager
+        frames._stance = self.stance
         _innermost, _taps, _thread = self, self.taps, get_ident() if self.outer is None else _thread
 
     def __exit__(self, *error: object) -> None:
         global _innermost, _taps, _thread
         outer = self.outer
         _innermost, _taps, _thread = outer, None if outer is None else outer.taps, self.before
-        _compiler()[0]._stance = self.stance
+        _compiler()[0]._stance, self.stance.thread = self.stance.before, 0
         _lock.release()
 
     def _look_up(self) -> None:
@@ -170,6 +170,7 @@ class _Listening:
         by_path = _by_path(self.patterns)
         if by_path is None:
             for path, module in self.model.named_modules(remove_duplicate=False):
+                path = path.replace("._orig_mod", "")
                 self.paths.setdefault(module, []).append(f"{path}." if path else "")
                 self.names[module] = {}
             self.matches = matcher(self.patterns, (path[:-1] for paths in self.paths.values() for path in paths))
@@ -215,14 +216,35 @@ class _Listening:
         return changed
 
 
-@cache
-def _compiler() -> tuple[Any, Any, Callable[[], Any]]:
-    """Where torch.compile's stance is kept, the one in which compiled code steps aside, and what asks if it is at work.
+class _Aside:
+    """A stance of torch.compile: compiled code of the thread that listens steps aside, that of other threads goes on.
 
-    `torch.compiler.set_stance` sets the same variable, in ten times the time.
+    `torch.compiler.set_stance` holds for every thread, and torch refuses a call with fullgraph=True that ran nothing
+    compiled, since it began while the stance was set, and is at its end when it no longer is.
     """
-    frames = import_module("torch._dynamo.eval_frame")
-    return frames, frames.DynamoStance("force_eager"), torch._C._dynamo.eval_frame.get_eval_frame_callback
+
+    __slots__ = ("before", "thread")
+
+    def __init__(self, before: Any, thread: int) -> None:
+        self.before, self.thread = before, thread
+
+    @property
+    def stance(self) -> str:
+        return "force_eager" if get_ident() == self.thread else self.before.stance
+
+    @property
+    def backend(self) -> Any:
+        return self.before.backend
+
+    @property
+    def skip_guard_eval_unsafe(self) -> bool:
+        return self.before.skip_guard_eval_unsafe
+
+
+@cache
+def _compiler() -> tuple[Any, Callable[[], Any]]:
+    """Where torch.compile's stance is kept, and what asks if it is at work."""
+    return import_module("torch._dynamo.eval_frame"), torch._C._dynamo.eval_frame.get_eval_frame_callback
 
 
 @lru_cache(64)
@@ -243,8 +265,14 @@ def _owner(model: nn.Module, path: list[str]) -> tuple[nn.Module, str]:
         child = model._modules.get(word)
         if child is None:
             return model, ".".join(path[depth:]) + "." if path != [""] else ""
-        model = child
+        model = original(child)
     return model, ""
+
+
+def original(model: nn.Module) -> nn.Module:
+    """The module itself where `torch.compile` has wrapped it: its names are those of the model."""
+    inner = model._modules.get("_orig_mod")
+    return model if inner is None else inner
 
 
 def check_model(model: Any) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
-from cutaway.tap import check_model, listening, matcher, plain
+from cutaway.tap import check_model, listening, matcher, original, plain
 from cutaway.tracing.names import describe, missing, ours
 from cutaway.tracing.tables import Table
 
@@ -247,7 +247,7 @@ class _Record:
             else:
                 kept[name] = [x]
 
-        places = ("encoder.positions", "decoder.positions") if "decoder" in model._modules else ("positions",)
+        places = ("encoder.positions", "decoder.positions") if "decoder" in original(model)._modules else ("positions",)
         self.listening = listening(model, hear, *_patterns(names), *places)
 
     def __enter__(self) -> Recording:

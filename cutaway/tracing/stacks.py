@@ -15,6 +15,7 @@ from cutaway.parts.latent_attention import Latent
 from cutaway.parts.norms import LayerNorm, RMSNorm, normed
 from cutaway.parts.residual import Stage, scale_of
 from cutaway.parts.step import Step
+from cutaway.tap import original
 
 
 def check_token_head(model: Transformer) -> None:
@@ -43,6 +44,7 @@ def read_out(model: Transformer, states: Float[Tensor, "*B D"], step: Step) -> T
 def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The module that a tap is of, and what the tap is called there."""
     word, _, rest = name.partition(".")
+    model = original(model)
     below = model._modules.get(word)
     return owner_of(below, rest) if below is not None and rest else (model, name)
 
