@@ -269,7 +269,7 @@ def _owner(model: nn.Module, path: list[str]) -> tuple[nn.Module, str]:
     return model, ""
 
 
-def original(model: nn.Module) -> nn.Module:
+def original(model: nn.Module) -> Any:
     """The module itself where `torch.compile` has wrapped it: its names are those of the model."""
     inner = model._modules.get("_orig_mod")
     return model if inner is None else inner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -18,7 +19,7 @@ from cutaway.generation.result import Result, Run, Timing, Token
 from cutaway.generation.sampling import Sampler, wide
 from cutaway.generation.stopping import Row, room
 from cutaway.models import EncoderDecoder, Transformer
-from cutaway.tap import check_model
+from cutaway.tap import check_model, original
 from cutaway.tokenizers import streaming
 
 BEFORE = 8
@@ -78,6 +79,8 @@ class Stream:
         mask: Tensor | None = None,
     ) -> None:  # fmt: skip
         check_model(model)
+        if original(model) is not model:  # what torch has compiled stands in the model's place
+            model, run = original(model), run if run.forward is not None else replace(run, forward=model)
         options = model.spec.generation if options is None else options
         check(model.spec, options, run)
         self.model, self.options, self.run = model, options, run

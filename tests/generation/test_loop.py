@@ -190,6 +190,17 @@ def test_what_stands_in_the_models_place_is_called_for_every_step(record):
     assert calls == ([3] if record.kind == "decoder" else ["source", 1]) + [1] * (N_NEW - 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("record", [plain(), translator()], ids=["decoder", "encoder_decoder"])
+def test_a_model_that_torch_compiles_stands_in_its_own_place(record):
+    torch._dynamo.reset()
+    model, options, graphs = drawn(record), spec.Generation(max_tokens=N_NEW, start_id=2), []
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=lambda g, _: graphs.append(g) or g.forward)
+    wanted = generate(model, PROMPTS[:1], options).ids
+    assert generate(compiled, PROMPTS[:1], options).ids == wanted and 2 <= len(graphs) <= 3
+    assert generate(model, PROMPTS[:1], options, Run(forward=compiled)).ids == wanted and 2 <= len(graphs) <= 3
+
+
 def test_what_cannot_stand_in_the_models_place_is_named():
     decoder, both = drawn(plain()), drawn(translator())
     for match, model, forward in (
