@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,9 +19,11 @@ from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
 from cutaway.tap import check_model, listening, matcher, original, plain
-from cutaway.tracing.names import describe, missing, ours
+from cutaway.tracing.names import GLOSSARY, describe, missing, ours
 from cutaway.tracing.tables import Table
 
+OWN = frozenset(tap.name.split(".")[0] for tap in GLOSSARY)
+"""Words that a name may begin with although no module is called so."""
 _computed_again = torch._C._current_autograd_node
 """What backward is at, where activation checkpointing computes a tensor a second time; else None."""
 META = "cutaway.recording"
@@ -256,8 +259,15 @@ class _Record:
 
     def __exit__(self, kind: object, *error: object) -> None:
         self.listening.__exit__()
-        if kind is None and self.run.taken:
+        if kind is not None:
+            return
+        if self.run.taken:
             check_answered(self.model, self.names, self.run.taken)
+            return
+        for name in _patterns(self.names):  # it did not run, or is not where its names begin
+            word = re.split(r"[.*\[]", name)[0]
+            if word and word not in OWN and word not in original(self.model)._modules:
+                raise InputError(f"record: {missing(name, [path for path, _ in self.model.named_modules()])}")
 
 
 @lru_cache(64)

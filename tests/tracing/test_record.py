@@ -267,3 +267,18 @@ def test_slices_of_one_product_are_kept_apart_and_change_no_bit(tmp_path):
         with record(model, "blocks.*.attn.q", "blocks.*.attn.k", "blocks.*.attn.v") as run:
             assert torch.equal(model(IDS), plain)
     assert all(step.untyped_storage().nbytes() == step.nbytes for name in run for step in run.steps(name))
+
+
+def test_a_model_inside_another_is_heard_by_its_names_there_and_no_other(model):
+    outer = torch.nn.ModuleDict({"lm": model})
+    for name in ("blocks.0.attn.q", "blocks[0].attn.q", "blocks.*.attn.q"):
+        with torch.no_grad(), record(outer, f"lm.{name}") as run:
+            model(IDS)
+        assert run.names[0] == "lm.blocks.0.attn.q"
+        with torch.no_grad(), pytest.raises(InputError, match="no tap of the model has that name"), record(outer, name):
+            model(IDS)
+    with record(model, "blocks.0.attn.q", "final", "*.scores") as run:
+        pass
+    with record(model.blocks[0], "resid.0", "attn.q"):
+        pass
+    assert not run.names
