@@ -69,7 +69,7 @@ REFUSED = {
     "by neuron": {"classes": NO_LOGITS, "norms on the sum": NO_SUM, "latent attention and experts": "split by neuron",
                   "two stacks with both": "split by neuron"},
     "patch": {"classes": NO_LOGITS},
-    "patch cross": {"latent attention and experts": "no tap", "prefix": "no tap", "classes": NO_LOGITS},
+    "patch cross": dict.fromkeys(ONE, "has no cross-attention"),
     "paths": {"classes": NO_LOGITS},
     "paths to k": {"classes": NO_LOGITS},
     "gradients": {"classes": NO_LOGITS},
