@@ -7,6 +7,7 @@ between the two passes. (Meng et al. 2022, arXiv:2202.05262; Wang et al. 2022, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -94,6 +95,11 @@ class Runs:
             top = float(question.of(model, clean))
         with record(model, *taps) as base:
             low = float(question.of(model, corrupted))
+        if not math.isfinite(top - low):
+            raise InputError(
+                f"patch: the logit difference is {top} on the clean prompt, {low} on the corrupted; `trace numerics` "
+                "finds the first tensor that is not finite"
+            )
         if abs(top - low) < 1e-6 * max(abs(top), abs(low), 1.0):  # then an effect has no unit
             raise InputError(
                 f"patch: the logit difference is {top:.4f} on both prompts, so nothing can be brought back; choose "

@@ -56,7 +56,8 @@ def blocks_of(stack: Stack) -> list[Block]:
 def check_layer(stack: Stack, layer: int) -> None:
     """Raise InputError for a layer that is not there."""
     if not 0 <= layer < len(stack.blocks):
-        raise InputError(f"layer {layer}: the model has layers 0 to {len(stack.blocks) - 1}")
+        there = f"layers 0 to {len(stack.blocks) - 1}" if len(stack.blocks) else "no layers"
+        raise InputError(f"layer {layer}: the model has {there}")
 
 
 def factor_of(stage: Stage, part: nn.Module) -> Tensor | float:

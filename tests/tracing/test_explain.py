@@ -176,3 +176,9 @@ def test_patterns_of_all_layers_are_rows_of_weights():
     weights = patterns(drawn("modern-tiny"), Prompt(IDS))
     assert weights.shape == (2, 1, 4, 5, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 4, 5))
+
+
+def test_a_model_without_blocks_has_no_layers():
+    model = build(preset("modern-tiny").replace(layers=()), seed=0).eval()
+    with pytest.raises(InputError, match="layer 0: the model has no layers"):
+        attention(model, Prompt(IDS))

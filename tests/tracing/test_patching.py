@@ -158,6 +158,14 @@ def test_direct_paths_of_a_linear_end_add_up():
     assert float(effects.sum()) == pytest.approx(1.0, rel=1e-9)
 
 
+def test_answers_that_are_no_numbers_are_refused():
+    model = drawn("modern-tiny")
+    model.blocks[1].ffn.up_proj.weight[3, 0] = torch.nan
+    for sweep in (patch_sweep, path_sweep):
+        with pytest.raises(InputError, match="nan on the clean prompt.*trace numerics"):
+            sweep(model, CLEAN, CORRUPTED, QUESTION)
+
+
 def test_both_sides_of_an_encoder_decoder():
     model = drawn("t5-tiny")
     clean, corrupted = Prompt(A, torch.tensor([[4, 8, 15]])), Prompt(A, torch.tensor([[4, 16, 15]]))
