@@ -125,7 +125,7 @@ class Recording:
             return steps[0]
         if self.reduced and not name.endswith("positions"):
             raise InputError(f"{name}: {len(steps)} steps, reduced as they were taken; read them by `steps`")
-        axes = describe(self._found(name)[0]).axes
+        axes = describe(self._found(name)[0]).axes_of(steps[0].dim())
         if len({len(step) for step in steps}) > 1 and axes[0] == "B":
             raise InputError(f"{name}: rows ended before others; read the steps by `steps`")
         if axes[-1] == "S":
@@ -133,8 +133,6 @@ class Recording:
             width = max(step.shape[-1] for step in steps)
             steps = [F.pad(step, (0, width - step.shape[-1]), value=hidden) for step in steps]
         axis = next((i for i, letter in enumerate(axes) if letter in ("T", "M")), None)
-        if axes[0] == "...":
-            axis = steps[0].dim() - 2
         if axis is not None and self._grow(name, [step.shape[axis] for step in steps]):
             return steps[-1]
         return torch.stack(steps) if axis is None else torch.cat(steps, axis)
