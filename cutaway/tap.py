@@ -137,6 +137,8 @@ class _Listening:
         self.taps: Mapping[nn.Module, dict[str, str] | None] = {}  # the same, None where `hear` decides
         self.paths: dict[nn.Module, list[str]] = {}  # of all modules, where patterns have to be compared
         self.matches: Callable[[str], bool] | None = None
+        self.below: _Listening | None = None  # what listened when it began
+        self.outer: _Listening | None = None  # and hears before it
         self.begun = False
 
     def __enter__(self) -> None:
@@ -149,7 +151,8 @@ class _Listening:
         self.begun = True
         self._look_up()
         _lock.acquire()
-        self.outer, self.before, self.stance = _innermost, _thread, _Aside(frames._stance, get_ident())
+        self.below, self.before, self.stance = _innermost, _thread, _Aside(frames._stance, get_ident())
+        self.outer = _innermost if _thread else None  # what begins while another hears is not heard by that one
         self.taps = self.names
         if self.outer is not None:
             self.taps = dict.fromkeys({**self.names, **self.outer.taps})
@@ -160,9 +163,16 @@ class _Listening:
 
     def __exit__(self, *error: object) -> None:
         global _innermost, _taps, _thread
-        outer = self.outer
-        _innermost, _taps, _thread = outer, None if outer is None else outer.taps, self.before
-        _compiler()[0]._stance, self.stance.thread = self.stance.before, 0
+        above = _innermost
+        while above is not None and above is not self and above.below is not self:
+            above = above.below
+        if above is None or above is self:
+            _innermost, _taps, _thread = self.below, None if self.below is None else self.below.taps, self.before
+            _compiler()[0]._stance = self.stance.before
+        else:  # a generator that listens has ended before what began after it
+            above.below, above.before, above.stance.before = self.below, self.before, self.stance.before
+            above.outer = self.outer if above.outer is self else above.outer
+        self.stance.thread = 0
         _lock.release()
 
     def _look_up(self) -> None:
@@ -306,22 +316,26 @@ def _matches(pattern: str, paths: list[str]) -> Callable[[str], bool]:
     spans = [_span(inside, pattern) for inside in parts[1::2]]
     text = r"\.(\d+)".join(re.sub(r"(\\\*)+", ".*", re.escape(part)) for part in parts[::2])
     form = re.compile(text)
-    counts = [_count(part.rpartition(".")[2], paths) for part in parts[:-1:2]]
+    counts = _counts(paths) if spans else {}
 
     def test(name: str) -> bool:
         found = form.fullmatch(name)
         return found is not None and all(
-            int(index) in range(*span.indices(max(count, int(index) + 1)))
-            for index, span, count in zip(found.groups(), spans, counts, strict=True)
+            (index := int(found[i])) in range(*span.indices(max(counts.get(name[: found.start(i) - 1], 0), index + 1)))
+            for i, span in enumerate(spans, 1)
         )
 
     return test
 
 
-def _count(word: str, paths: list[str]) -> int:
-    """How many modules are numbered under this word."""
-    numbered = re.compile(rf"(?:.*\.)?{re.escape(word)}\.(\d+)")
-    return 1 + max((int(found[1]) for found in map(numbered.fullmatch, paths) if found), default=-1)
+def _counts(paths: list[str]) -> dict[str, int]:
+    """How many modules are numbered under each path: the layers of one stack, the experts of one layer."""
+    counts: dict[str, int] = {}
+    for path in paths:
+        above, _, last = path.rpartition(".")
+        if last.isdecimal():
+            counts[above] = max(counts.get(above, 0), int(last) + 1)
+    return counts
 
 
 def _span(text: str, pattern: str) -> slice:

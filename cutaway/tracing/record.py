@@ -44,13 +44,18 @@ class Taken:
     dtype: torch.dtype | None = None
     gradients: bool = False
 
+    def __post_init__(self) -> None:
+        if self.gradients and (self.reduce, self.device, self.dtype) != (None, None, None):
+            raise InputError("record: with gradients tensors stay as they are; leave reduce, device and dtype away")
+
     def of(self, x: Tensor) -> Tensor:
         if self.gradients:
             if x.requires_grad:
                 x.retain_grad()
             return x
         x = x.detach() if x.requires_grad else x
-        x = x if self.reduce is None else self.reduce(x)
+        if self.reduce is not None and not isinstance(x := self.reduce(x), Tensor):
+            raise InputError(f"record: reduce made a {type(x).__name__} of a tensor; return a tensor")
         if self.device is not None or self.dtype is not None:
             x = x.to(device=self.device, dtype=self.dtype if x.is_floating_point() else None)
         return _apart(x)
@@ -186,11 +191,18 @@ class Recording:
     def load(cls, path: str | Path) -> Recording:
         """What `save` wrote. Raises CheckpointError for a file that is none of these."""
         file = SafetensorsFile(Path(path))
-        about = json.loads(file.metadata.get(META, "{}"))
-        if "steps" not in about:
-            raise InputError(f"{path}: a safetensors file, but no recording; `Recording.save` writes them")
-        run = cls(about["reduced"])
-        for name, n in about["steps"].items():
+        try:
+            about = json.loads(file.metadata.get(META, "{}"))
+        except (ValueError, RecursionError):
+            about = None
+        match about:
+            case {"steps": dict(steps), "reduced": bool(reduced)} if all(
+                type(n) is int and n > 0 for n in steps.values()
+            ):
+                run = cls(reduced)
+            case _:
+                raise InputError(f"{path}: a safetensors file, but no recording; `Recording.save` writes them")
+        for name, n in steps.items():
             run.taken[name] = [file.read(name if n == 1 else f"{name}/{i}") for i in range(n)]
         return run
 
@@ -198,12 +210,8 @@ class Recording:
         name = ours(name)
         if name in self.taken:
             return [name]
-        test = matcher([name], (f"blocks.{i}" for i in range(self._n_blocks())))
+        test = matcher([name], [each[: at.end()] for each in self.taken for at in re.finditer(r"\.\d+(?=\.)", each)])
         return [each for each in self.taken if test(each)]
-
-    def _n_blocks(self) -> int:
-        layers = [name.split("blocks.")[1].split(".")[0] for name in self.taken if "blocks." in name]
-        return 1 + max((int(layer) for layer in layers), default=-1)
 
 
 def record(model: nn.Module, *names: str, taken: Taken = WHOLE) -> _Record:
@@ -232,6 +240,8 @@ class _Record:
 
     def __init__(self, model: nn.Module, names: tuple[str, ...], taken: Taken) -> None:
         check_model(model)
+        if not all(isinstance(name, str) for name in names):
+            raise InputError("record: names are texts, one after the other: record(model, 'blocks.0.attn.z', 'final')")
         self.model, self.names = model, names
         self.run = Recording(reduced=taken.reduce is not None)
         kept, whole = self.run.taken, taken is WHOLE

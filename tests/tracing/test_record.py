@@ -11,12 +11,15 @@ from torch.utils.checkpoint import checkpoint
 from cutaway import build, preset, spec
 from cutaway.checkpoints import native
 from cutaway.checkpoints.opened import open_checkpoint
+from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
 from cutaway.generation import generate
 from cutaway.parts.step import Given
+from cutaway.tap import heard as listened_to
 from cutaway.tap import listening, matcher
+from cutaway.tracing.edit import edit, zero
 from cutaway.tracing.names import describe, ours
-from cutaway.tracing.record import Recording, Taken, record
+from cutaway.tracing.record import META, Recording, Taken, record
 
 IDS = torch.tensor([[5, 3, 9, 1], [2, 2, 8, 0]])
 
@@ -282,3 +285,70 @@ def test_a_model_inside_another_is_heard_by_its_names_there_and_no_other(model):
     with record(model.blocks[0], "resid.0", "attn.q"):
         pass
     assert not run.names
+
+
+def _stance():
+    return torch._dynamo.eval_frame._stance.stance
+
+
+def test_listeners_may_end_in_another_order_than_they_began(model):
+    def recorded():
+        with record(model, "blocks.0.attn.z") as run:
+            yield run
+
+    first = recorded()
+    held = next(first)
+    with record(model, "blocks.1.attn.z") as run:
+        first.close()
+        model(IDS)
+        assert listened_to() and _stance() == "force_eager"
+    assert not listened_to() and not held.names and run.names == ["blocks.1.attn.z"] and _stance() == "default"
+
+
+def test_what_listens_from_within_a_listener_hears(model):
+    inner = []
+
+    def hear(name, x):
+        with record(model, "blocks.0.attn.z") as run, edit(model, {"blocks.0.attn.v": zero()}):
+            model(IDS)
+        inner.append(run["blocks.0.attn.z"])
+
+    with listening(model, hear, "blocks.1.attn.z"), record(model, "blocks.*.attn.z") as outer:
+        model(IDS)
+    assert [float(x.abs().max()) for x in inner] == [0.0] and len(outer.steps("blocks.0.attn.z")) == 1
+
+
+def test_negative_layers_are_those_of_each_stack_and_the_recording_knows_them_too():
+    paths = ["encoder.blocks.0", "encoder.blocks.1", *(f"decoder.blocks.{i}" for i in range(4))]
+    names = [f"{path}.resid_post" for path in paths]
+    last = matcher(["*.blocks[-1].resid_post"], paths)
+    assert list(filter(last, names)) == [names[1], names[5]]
+    assert list(filter(matcher(["encoder.blocks[-2:].*"], paths), names)) == names[:2]
+    run = Recording()
+    run.taken = {name: [torch.full((1, 1, 2), float(i))] for i, name in enumerate(names)}
+    assert float(run["encoder.blocks[-1].resid_post"][0, 0, 0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    "about",
+    ["no json", "[]", "3", '"steps"', '{"steps": 3, "reduced": false}', '{"steps": {"a": 1}}', "[" * 100000,
+     '{"steps": {"a": "x"}, "reduced": false}', '{"steps": {"a": 0}, "reduced": false}',
+     '{"steps": {"a": true}, "reduced": false}', '{"steps": {"a": 1}, "reduced": "no"}'],
+)  # fmt: skip
+def test_what_is_no_recording_is_one_line(tmp_path, about):
+    tensors, _ = outputs({"a": torch.ones(2)})
+    write_file(tmp_path / "a", tensors, {META: about})
+    with pytest.raises(InputError, match="but no recording"):
+        Recording.load(tmp_path / "a")
+
+
+def test_what_nobody_can_mean_is_refused(model):
+    with pytest.raises(InputError, match="names are texts"), record(model, ["blocks.0.attn.z"]):
+        model(IDS)
+    with pytest.raises(InputError, match="with gradients tensors stay as they are"):
+        Taken(reduce=lambda x: x[:, -1:], gradients=True)
+    with (
+        pytest.raises(InputError, match="reduce made a NoneType"),
+        record(model, "final", taken=Taken(reduce=lambda x: None)),
+    ):
+        model(IDS)
