@@ -188,7 +188,7 @@ class _Listening:
         for path, taps in by_path:
             module, rest = _owner(self.model, path)
             if rest or module in self.names:
-                taps = self.names.get(module, {}) | {rest + tap: name for tap, name in taps.items()}
+                taps = {rest + tap: name for tap, name in taps.items()} | self.names.get(module, {})
             self.names[module] = taps
 
     def name(self, module: nn.Module, tap: str) -> str:

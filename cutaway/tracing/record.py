@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
-from cutaway.tap import check_model, listening, matcher, original, plain
+from cutaway.tap import check_model, listening, matcher, original
 from cutaway.tracing.names import GLOSSARY, describe, missing, ours
+from cutaway.tracing.stacks import owner_of
 from cutaway.tracing.tables import Table
 
 OWN = frozenset(tap.name.split(".")[0] for tap in GLOSSARY)
@@ -251,7 +252,7 @@ class _Record:
                 return
             if not whole and name not in POSITIONS:
                 x = taken.of(x)
-            elif torch.is_grad_enabled():
+            elif x.requires_grad:
                 x = x.detach()
             if name in kept:
                 kept[name].append(x)
@@ -273,9 +274,9 @@ class _Record:
             check_answered(self.model, self.names, self.run.taken)
             return
         for name in _patterns(self.names):  # it did not run, or is not where its names begin
-            word = re.split(r"[.*\[]", name)[0]
-            if word and word not in OWN and word not in original(self.model)._modules:
-                raise InputError(f"record: {missing(name, [path for path, _ in self.model.named_modules()])}")
+            begins = re.match(r"([^.*\[]+)[.\[]", name)  # a word alone may be a tap that the module itself has
+            if begins and begins[1] not in OWN and begins[1] not in original(self.model)._modules:
+                raise InputError(f"record: {missing(name, _paths(self.model))}")
 
 
 @lru_cache(64)
@@ -285,10 +286,36 @@ def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_answered(model: nn.Module, names: tuple[str, ...], taken: Mapping[str, object]) -> None:
-    """Raise InputError for a name or pattern that none of the taps answers to."""
+    """Raise InputError for a name or pattern that none of the taps answers to, but for those that a run may pass by."""
     for asked, pattern in zip(names, _patterns(names)):  # of no name there is one pattern, which all answer to
         if pattern in taken:
             continue
-        paths = [path for path, _ in model.named_modules()]
-        if plain(pattern) or not any(map(matcher([pattern], paths), taken)):
+        paths = _paths(model)
+        test = matcher([pattern], paths)
+        if any(map(test, taken)) or _idle(model, pattern, taken):
+            continue
+        if not any(map(test, _passed_by(model, paths, taken))):
             raise InputError(f"record: {missing(asked, paths)}")
+
+
+def _paths(model: nn.Module) -> dict[str, nn.Module]:
+    """Every path of every module, without what torch.compile puts into it."""
+    found = original(model).named_modules(remove_duplicate=False)
+    return {path.replace("._orig_mod", ""): module for path, module in found}
+
+
+def _passed_by(model: nn.Module, paths: Mapping[str, nn.Module], taken: Iterable[str]) -> Iterator[str]:
+    """Names that are right although none is heard under them: of experts to which no token goes, second names."""
+    own = {owner_of(model, name) for name in taken}
+    for path, module in paths.items():
+        if re.search(r"(^|\.)experts\.\d+$", path):
+            yield from (f"{path}.{tap.name}" for tap in GLOSSARY if tap.where == "expert")
+        yield from (f"{path}.{tap}" for each, tap in own if each is module)
+
+
+def _idle(model: nn.Module, pattern: str, taken: Mapping[str, object]) -> bool:
+    """Whether it is of the stack of an encoder-decoder that did not run: `encode` alone, or a memory that was given."""
+    word = pattern.partition(".")[0]
+    stack = {"head": "decoder"}.get(word, word)
+    stacks = {"encoder", "decoder"} & original(model)._modules.keys()
+    return len(stacks) == 2 and stack in stacks and f"{stack}.positions" not in taken

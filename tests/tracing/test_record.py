@@ -352,3 +352,45 @@ def test_what_nobody_can_mean_is_refused(model):
         record(model, "final", taken=Taken(reduce=lambda x: None)),
     ):
         model(IDS)
+
+
+def test_names_of_what_a_run_may_pass_by_are_not_refused(model):
+    mixture = spec.MixtureOfExperts(n_experts=4, n_active=1, expert=spec.Gated(d_ff=16))
+    stages = tuple(spec.Stage(branches=(spec.Branch(part=part),)) for part in (spec.MultiHead(n_heads=4), mixture))
+    layers = (spec.Block(stages=stages),)
+    chosen = build(spec.Decoder(d_model=64, vocab_size=16, context_length=8, layers=layers), seed=0).eval()
+    both = build(preset("original-2017-tiny"), seed=0).eval()
+    expert = "blocks.0.ffn.experts"
+    with torch.no_grad(), record(chosen, *(f"{expert}.{i}.hidden" for i in range(4))) as run:
+        chosen(IDS[:1, :1])
+    assert 0 < len(run) < 4  # one token goes to some of them
+    with torch.no_grad(), record(chosen.blocks[0].ffn, *(f"experts.{i}.hidden" for i in range(4))) as run:
+        chosen(IDS[:1, :1])
+    assert 0 < len(run) < 4
+    with torch.no_grad(), record(both, "decoder.blocks.0.attn.q", "encoder.blocks.0.attn.q", "head.logits") as run:
+        memory = both.encode(IDS)
+    assert run.names == ["encoder.blocks.0.attn.q"]
+    with torch.no_grad(), record(both, "decoder.blocks.0.attn.q", "encoder.blocks.0.attn.q") as run:
+        both(IDS, Given(memory=memory))
+    assert run.names == ["decoder.blocks.0.attn.q"]
+    model = build(preset("modern-tiny"), seed=0).eval()
+    model.blocks[1] = model.blocks[0]
+    for asked in (("blocks.0.attn.q", "blocks.1.attn.q"), ("blocks[0].attn.q", "blocks[1].*.q")):
+        with torch.no_grad(), record(model, *asked) as run:
+            model(IDS)
+        assert run.names == ["blocks.0.attn.q"] and len(run.steps("blocks.0.attn.q")) == 2
+    for own, name in ((chosen, f"{expert}.9.hidden"), (chosen, f"{expert}.0.hiden"), (both, "decodr.final")):
+        with torch.no_grad(), pytest.raises(InputError, match="no tap of the model has that name"), record(own, name):
+            own(IDS) if own is chosen else own.encode(IDS)
+
+
+def test_names_of_a_module_of_others_and_patterns_wait_until_it_runs(model):
+    with record(torch.nn.Linear(2, 2), "x"), record(model, "bl*.attn.q"):
+        pass
+
+
+def test_what_is_kept_is_no_part_of_a_graph(model):
+    leaf = torch.zeros(2, 4, 64, requires_grad=True)
+    with torch.no_grad(), listening(model, lambda name, x: leaf, "final"), record(model, "final") as run:
+        model(IDS)
+    assert not run["final"].requires_grad
