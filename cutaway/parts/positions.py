@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from cutaway import spec
 from cutaway.errors import InputError
@@ -148,7 +149,8 @@ def row_frequencies(
     """
 
     def table(*long: bool) -> Tensor:
-        values = [rope_frequencies(record, rotary_dim, each) for each in long]
+        frequencies = rope_frequencies if is_dynamo_compiling() else _remembered  # dynamo looks past a cache, and warns
+        values = [frequencies(record, rotary_dim, each) for each in long]
         return torch.tensor(values, dtype=torch.float64, device=lengths.device).view(len(long), rotary_dim // 2)
 
     match record.scaling:
@@ -161,7 +163,6 @@ def row_frequencies(
     return table(False)[None]
 
 
-@lru_cache(maxsize=512)
 def rope_frequencies(record: spec.RoPE, rotary_dim: int, long: bool = False) -> tuple[float, ...]:
     """Radians a position, one a pair: base^(-2i/rotary_dim), scaled as the record says for rows up to the original
     length or, with `long`, for those beyond it; but dynamic NTK, which goes by how far beyond (`row_frequencies`).
@@ -182,6 +183,9 @@ def rope_frequencies(record: spec.RoPE, rotary_dim: int, long: bool = False) -> 
                 raise InputError(f"longrope: {len(factors)} factors for {pairs} pairs; give one a pair")
             return tuple(f / factor for f, factor in zip(plain, factors, strict=True))
     return tuple(plain)
+
+
+_remembered = lru_cache(maxsize=512)(rope_frequencies)
 
 
 def rope_factor(record: spec.RoPE) -> float:

@@ -65,6 +65,15 @@ def check(run, names, ids, given=Given(), caches=(None, None), last=False):
     return got
 
 
+def test_a_model_that_turns_is_compiled_without_a_warning():
+    ids, model = ids_of((1, 3)), tiny()
+    torch._dynamo.utils.warn_once_cache.clear()  # another test may have been warned first
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        logits, _ = CompiledRecording(model, "blocks.*.resid_post", backend="eager")(ids)
+    assert torch.equal(logits, model(ids))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_it_gives_what_record_gives_by_one_graph(name):
