@@ -86,7 +86,9 @@ class HeadScores:
             (kind, f"layer {layer} head {head}", float(self.scores[kind][layer, head]))
             for kind in self.scores for layer, head in self.top(kind, n)
         ]  # fmt: skip
-        grids = tuple(by_head(f"Weight on {WORDS[kind]}", weights) for kind, weights in self.scores.items())
+        grids = tuple(
+            by_head(f"{kind.capitalize()}: weight on {WORDS[kind]}", weights) for kind, weights in self.scores.items()
+        )
         return Table("Heads by what they look at", ("kind", "head", "weight"), rows, self.drawn, (2,), grids=grids)
 
 

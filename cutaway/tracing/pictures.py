@@ -37,7 +37,8 @@ def svg(part: Part) -> str:
 
 
 def save(parts: Sequence[Part], path: str | Path) -> None:
-    """Write the pictures, one below the other, into a file of the kind that its name ends in (.png, .svg, .pdf).
+    """Write the pictures into a file of the kind that its name ends in (.png, .svg, .pdf): one below the other, more
+    than two of one size in two columns.
 
     Raises InputError where there is nothing to draw, for another kind, and for a file that cannot be written.
     """
@@ -64,9 +65,11 @@ def _write(parts: Sequence[Part], target: Any, **how: Any) -> None:
     sizes = [_size(part) for part in parts]
     with warnings.catch_warnings(), matplotlib.rc_context(STYLE):
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
-        figure = Figure((max(w for w, _ in sizes), sum(h for _, h in sizes)), layout="constrained")
-        places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=[h for _, h in sizes])[:, 0]
-        for part, place in zip(parts, places, strict=True):
+        across = 2 if len(parts) > 2 and len(set(sizes)) == 1 else 1
+        heights = [h for _, h in sizes[::across]]
+        figure = Figure((across * max(w for w, _ in sizes), sum(heights)), layout="constrained")
+        places = figure.subfigures(len(heights), across, squeeze=False, height_ratios=heights).flat
+        for part, place in zip(parts, places, strict=False):  # of an odd number the last place stays empty
             axes = place.subplots()
             axes.set_title(part.title, loc="left")
             if isinstance(part, Grid):

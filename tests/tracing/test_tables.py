@@ -70,6 +70,17 @@ def test_a_picture_is_written_as_its_name_ends(tmp_path):
     assert "<svg" in (tmp_path / "p.svg").read_text()
 
 
+def test_pictures_of_one_size_stand_in_two_columns(tmp_path):
+    def size(n):
+        save([GRID] * n, tmp_path / "p.png")
+        return struct.unpack(">II", (tmp_path / "p.png").read_bytes()[16:24])
+
+    (width, height), below, beside = size(1), size(2), size(3)
+    assert below == pytest.approx((width, 2 * height), abs=2) and beside == pytest.approx(
+        (2 * width, 2 * height), abs=2
+    )
+
+
 @pytest.mark.parametrize(
     ("parts", "path", "message"),
     [
