@@ -12,11 +12,12 @@ from cutaway.cli.models import spec_of
 from cutaway.cli.output import change, console, print_entry, print_filled, print_json
 from cutaway.cli.verify import state_words, verified_models
 from cutaway.spec.facts import compared
-from cutaway.spec.outline import Entry, outline
+from cutaway.spec.outline import Entry, filled, outline
 from cutaway.spec.source import source
 from cutaway.spec.words import counted
 
 TOKENS = 1024
+GUIDE = 4  # columns of the lines before a part
 
 
 def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:
@@ -30,18 +31,19 @@ def show_model(name: str, sets: dict[str, str], as_json: bool) -> None:
     whole = outline(record)
     tree = Tree(f"[bold]{escape(record.name or name)}[/]: {whole.figures}")
     for each in whole.inner:
-        _grow(tree, each)
+        _grow(tree, each, console.width - GUIDE)
     console.print(tree)
 
 
-def _grow(tree: Tree, entry: Entry) -> None:
-    """Add a part and what is in it."""
+def _grow(tree: Tree, entry: Entry, width: int) -> None:
+    """Add a part and what is in it, in lines of `width`."""
     blocks = entry.name.startswith("block")
     head = f"{entry.name}: {entry.figures}" if blocks else f"[bold]{entry.name}[/]  {entry.figures}".rstrip()
-    text, shapes = escape(entry.text), f"[dim]{entry.shapes}[/]" if entry.shapes else ""
-    node = tree.add("\n".join(filter(None, [head, f"[dim]{text}[/]" if blocks and text else text, shapes])))
+    text, shapes = (escape("\n".join(filled(told, width))) for told in (entry.text, entry.shapes))
+    told = [head, f"[dim]{text}[/]" if blocks and text else text, f"[dim]{shapes}[/]" if shapes else ""]
+    node = tree.add("\n".join(filter(None, told)))
     for each in entry.inner:
-        _grow(node, each)
+        _grow(node, each, width - GUIDE)
 
 
 def show_code(name: str, sets: dict[str, str], as_json: bool) -> None:

@@ -18,6 +18,7 @@ from cutaway.spec.model import Model, stacks
 from cutaway.spec.weights import Shapes, part_weights
 
 TOKENS = 1024
+TOGETHER = "\xa0"  # between a name and its shape, which one line holds
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Entry:
         indent = "  " * depth
         yield f"{indent}{self.name}  {self.figures}".rstrip()
         for text in (self.text, self.shapes):
-            yield from (f"{indent}    {line}" for line in textwrap.wrap(text, 100 - 2 * depth))
+            yield from (f"{indent}    {line}" for line in filled(text, 100 - 2 * depth))
         for each in self.inner:
             yield from each._lines(depth + 1)
 
@@ -52,6 +53,11 @@ class Entry:
             return f"<div style='{style}'>{head}</div>"
         body = f"<div style='margin-left:1.2em'>{told}</div>"
         return f"<details open style='{style}'><summary style='cursor:pointer'>{head}</summary>{body}</details>"
+
+
+def filled(text: str, width: int) -> list[str]:
+    """A text in lines of at most `width`, a name beside its shape."""
+    return [line.replace(TOGETHER, " ") for line in textwrap.wrap(text, width)]
 
 
 def outline(record: Model, stored: str = "float32") -> Entry:
@@ -125,6 +131,6 @@ def _shapes(held: Shapes) -> str:
     """Weights by shape in one line, those of experts once."""
     alike = {name: shape for name, shape in held.items() if not name.startswith("experts.") or ".0." in name}
     return ", ".join(
-        f"{name.removesuffix('.weight').replace('experts.0.', 'experts.*.')} {'×'.join(map(str, shape))}"
+        f"{name.removesuffix('.weight').replace('experts.0.', 'experts.*.')}{TOGETHER}{'×'.join(map(str, shape))}"
         for name, shape in alike.items()
     )

@@ -97,6 +97,12 @@ def test_show_says_words_shapes_and_cost(cutaway):
         assert words in re.sub(r"[\s│]+", " ", out), words
 
 
+def test_show_keeps_a_name_beside_its_shape(cutaway):
+    lines = cutaway("show", "smollm2").out.splitlines()
+    assert any(line.endswith("norm_in 576") and "o_proj" not in line for line in lines)
+    assert all(line == line.rstrip() and "\xa0" not in line for line in lines)
+
+
 def test_diff_says_what_follows(cutaway):
     out = cutaway("show", "gpt2", "--diff", "llama").out
     assert "norm: LayerNorm with gain and shift (eps 1e-5) → RMSNorm with gain (eps 1e-5)" in out
