@@ -31,6 +31,7 @@ peers: $(READY)  ## build llama.cpp for the slow tests that compare with it (min
 run: $(READY)  ## run a real language model and show what happened inside
 	@$(PY) -m cutaway pull smollm2
 	$(PY) -m cutaway run smollm2 "The capital of France is" --max-tokens 24 --trace
+	@echo; echo "Next: source $(VENV)/bin/activate, then what README.md asks, or cutaway --help; make lab is the course."
 
 # The browser tests run apart: their event loop lives as long as their process, and the server's tests have their own.
 test: $(READY)  ## the same set-up, then the tests (a few minutes)

@@ -41,6 +41,8 @@ def show_taps(name: str, as_json: bool) -> None:
             print_filled(facts, "    ", "    ")
         for line in [entry.told, *(f"{tool}: {', '.join(names)}" for tool, names in aliases(pattern).items())]:
             print_filled(line, "    ", "      ")
+    console.print()
+    print_filled("Shapes are those of one short row. record, listening and edit take these names: docs/taps.md")
 
 
 def shapes(record: spec.Model) -> dict[str, list[int]]:
