@@ -56,8 +56,8 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropou
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
     assert view.allowed is None or view.mask is not None  # `View.where` makes it
-    grouped = q.shape[1] != k.shape[1]
-    z = F.scaled_dot_product_attention(q, k, v, view.mask, dropout, view.causal, scale=scale, enable_gqa=grouped)
+    more = {} if q.shape[1] == k.shape[1] else {"enable_gqa": True}  # a branch: compiled code learns the numbers by it
+    z = F.scaled_dot_product_attention(q, k, v, view.mask, dropout, view.causal, scale=scale, **more)
     return z if view.hidden is None else z.masked_fill(view.hidden, 0.0)
 
 

@@ -175,6 +175,20 @@ def test_the_memory_of_two_stacks_is_kept_by_the_cache():
 
 
 @pytest.mark.slow
+def test_a_decoder_that_looks_at_its_source_alone_reads_on():
+    record = cutaway.preset("original-2017-tiny")
+    stages = tuple(stage for stage in record.decoder.blocks[0].stages if stage.branches[0].name != "attn")
+    decoder = record.decoder.replace(layers=(spec.Block(stages=stages),))
+    model = cutaway.build(record.replace(decoder=decoder), seed=0).eval()
+    steps = Steps(CompiledRecording(model, "decoder.final", backend="eager"))
+    options = spec.Generation(max_tokens=3, start_id=1)
+    with cutaway.record(model, "decoder.final") as run:
+        plain = cutaway.generate(model, [[3, 4, 5]], options)
+    assert cutaway.generate(model, [[3, 4, 5]], options, cutaway.Run(forward=steps)).ids == plain.ids
+    torch.testing.assert_close(steps.recording["decoder.final"], run["decoder.final"])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "record",
     [
