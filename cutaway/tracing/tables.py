@@ -56,9 +56,12 @@ class Table:
 
     def __str__(self) -> str:
         lines = [self.columns, *self.texts()]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        columns = range(len(self.columns))
+        widths = [max(len(line[i]) for line in lines) for i in columns]
+        numbers = {i for i in columns if self.rows and all(isinstance(row[i], (int, float)) for row in self.rows)}
         body = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+            "  ".join(line[i].rjust(widths[i]) if i in numbers else line[i].ljust(widths[i]) for i in columns).rstrip()
+            for line in lines
         ]
         return "\n".join([self.title, *body, *([self.note] if self.note else [])])
 
