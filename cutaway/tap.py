@@ -70,7 +70,8 @@ def wanted(module: nn.Module, *names: str) -> bool:
     taps = _taps
     if taps is None or module not in taps or get_ident() != _thread or _innermost is None:
         return False
-    return _innermost.wants(module, names)
+    known = taps[module]
+    return _innermost.wants(module, names) if known is None else not known.keys().isdisjoint(names)
 
 
 def heard() -> bool:
