@@ -22,8 +22,9 @@ from cutaway.parts.inputs import check_memory
 from cutaway.parts.slots import Cache
 from cutaway.parts.step import NOTHING, Given, Memory, Step
 from cutaway.tap import check_model, listening, matcher, with_taps
+from cutaway.tracing.answered import check_answered
 from cutaway.tracing.names import ours
-from cutaway.tracing.record import POSITIONS, WHOLE, Recording, Taken, check_answered
+from cutaway.tracing.record import POSITIONS, WHOLE, Recording, Taken
 from cutaway.tracing.stacks import owner_of
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,12 +18,10 @@ from cutaway.checkpoints.safetensors import SafetensorsFile
 from cutaway.checkpoints.safetensors_write import outputs, write_file
 from cutaway.errors import InputError
 from cutaway.tap import check_model, listening, matcher, original
-from cutaway.tracing.names import GLOSSARY, describe, missing, ours
-from cutaway.tracing.stacks import owner_of
+from cutaway.tracing.answered import check_answered, check_begun, patterns_of
+from cutaway.tracing.names import describe, ours
 from cutaway.tracing.tables import Table
 
-OWN = frozenset(tap.name.split(".")[0] for tap in GLOSSARY)
-"""Words that a name may begin with although no module is called so."""
 _computed_again = torch._C._current_autograd_node
 """What backward is at, where activation checkpointing computes a tensor a second time; else None."""
 META = "cutaway.recording"
@@ -241,8 +238,11 @@ class _Record:
 
     def __init__(self, model: nn.Module, names: tuple[str, ...], taken: Taken) -> None:
         check_model(model)
-        if not all(isinstance(name, str) for name in names):
-            raise InputError("record: names are texts, one after the other: record(model, 'blocks.0.attn.z', 'final')")
+        try:
+            patterns = patterns_of(names)
+        except TypeError as e:
+            text = "record: names are texts, one after the other: record(model, 'blocks.0.attn.z', 'final')"
+            raise InputError(text) from e
         self.model, self.names = model, names
         self.run = Recording(reduced=taken.reduce is not None)
         kept, whole = self.run.taken, taken is WHOLE
@@ -260,7 +260,7 @@ class _Record:
                 kept[name] = [x]
 
         places = ("encoder.positions", "decoder.positions") if "decoder" in original(model)._modules else ("positions",)
-        self.listening = listening(model, hear, *_patterns(names), *places)
+        self.listening = listening(model, hear, *patterns, *places)
 
     def __enter__(self) -> Recording:
         self.listening.__enter__()
@@ -272,50 +272,5 @@ class _Record:
             return
         if self.run.taken:
             check_answered(self.model, self.names, self.run.taken)
-            return
-        for name in _patterns(self.names):  # it did not run, or is not where its names begin
-            begins = re.match(r"([^.*\[]+)[.\[]", name)  # a word alone may be a tap that the module itself has
-            if begins and begins[1] not in OWN and begins[1] not in original(self.model)._modules:
-                raise InputError(f"record: {missing(name, _paths(self.model))}")
-
-
-@lru_cache(64)
-def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Our names of these; of all taps where there is none."""
-    return tuple(map(ours, names)) or ("*",)
-
-
-def check_answered(model: nn.Module, names: tuple[str, ...], taken: Mapping[str, object]) -> None:
-    """Raise InputError for a name or pattern that none of the taps answers to, but for those that a run may pass by."""
-    for asked, pattern in zip(names, _patterns(names)):  # of no name there is one pattern, which all answer to
-        if pattern in taken:
-            continue
-        paths = _paths(model)
-        test = matcher([pattern], paths)
-        if any(map(test, taken)) or _idle(model, pattern, taken):
-            continue
-        if not any(map(test, _passed_by(model, paths, taken))):
-            raise InputError(f"record: {missing(asked, paths)}")
-
-
-def _paths(model: nn.Module) -> dict[str, nn.Module]:
-    """Every path of every module, without what torch.compile puts into it."""
-    found = original(model).named_modules(remove_duplicate=False)
-    return {path.replace("._orig_mod", ""): module for path, module in found}
-
-
-def _passed_by(model: nn.Module, paths: Mapping[str, nn.Module], taken: Iterable[str]) -> Iterator[str]:
-    """Names that are right although none is heard under them: of experts to which no token goes, second names."""
-    own = {owner_of(model, name) for name in taken}
-    for path, module in paths.items():
-        if re.search(r"(^|\.)experts\.\d+$", path):
-            yield from (f"{path}.{tap.name}" for tap in GLOSSARY if tap.where == "expert")
-        yield from (f"{path}.{tap}" for each, tap in own if each is module)
-
-
-def _idle(model: nn.Module, pattern: str, taken: Mapping[str, object]) -> bool:
-    """Whether it is of the stack of an encoder-decoder that did not run: `encode` alone, or a memory that was given."""
-    word = pattern.partition(".")[0]
-    stack = {"head": "decoder"}.get(word, word)
-    stacks = {"encoder", "decoder"} & original(model)._modules.keys()
-    return len(stacks) == 2 and stack in stacks and f"{stack}.positions" not in taken
+        else:
+            check_begun(self.model, self.names)
