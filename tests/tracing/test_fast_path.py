@@ -342,17 +342,3 @@ def test_an_unheard_tap_costs_less_than_the_call_of_an_empty_module():
     module, x = torch.nn.Identity(), torch.zeros(1)
     ratios = [seconds(lambda: tap(module, "x", x)) / seconds(lambda: module(x)) for _ in range(15)]
     assert sorted(ratios)[7] < 1, ratios
-
-
-@pytest.mark.slow
-def test_a_listening_begun_in_code_that_is_compiled_is_refused(compiled):
-    @torch.compile(backend="eager")
-    def run(ids):
-        with listening(compiled.model, lambda name, x: None, "final"):
-            return compiled.model(ids)
-
-    with pytest.raises(InputError, match="begin it around the call"):
-        run(IDS)
-    with record(compiled.model, "final") as heard:
-        compiled.run(IDS)
-    assert heard.names == ["final"]
