@@ -178,7 +178,11 @@ class _Listening:
 
     def _look_up(self) -> None:
         """Which tap of which module is heard under which name: plain names at once, patterns as they come."""
-        by_path = _by_path(self.patterns)
+        try:
+            by_path = _by_path(self.patterns)
+        except TypeError as e:
+            text = "listening: patterns are texts, one after the other: listening(model, hear, 'final')"
+            raise InputError(text) from e
         if by_path is None:
             for path, module in self.model.named_modules(remove_duplicate=False):
                 path = path.replace("._orig_mod", "")
@@ -304,9 +308,9 @@ def matcher(patterns: Iterable[str], paths: Iterable[str] = ()) -> Callable[[str
     `*` stands for anything, `blocks[3]`, `blocks[3:7]` and `blocks[-1]` for layers as in a list; `paths` of the
     model's modules tell how many there are. Raises InputError for brackets that hold anything else.
     """
-    patterns = list(patterns)
+    patterns, paths = list(patterns), list(paths)
     names = {pattern for pattern in patterns if plain(pattern)}
-    tests = [_matches(pattern, list(paths)) for pattern in patterns if not plain(pattern)]
+    tests = [_matches(pattern, paths) for pattern in patterns if not plain(pattern)]
     if not tests and patterns:
         return names.__contains__
     return lambda name: not patterns or name in names or any(test(name) for test in tests)
